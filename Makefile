@@ -1,0 +1,62 @@
+# Two commands do everything on a fresh machine with Python 3.11+ and make: `make demo` and `make test`.
+# `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := .make
+APT := $(shell test "$$(id -u)" = 0 && echo apt-get || echo sudo -n apt-get)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all check model bench wheel constraints clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(STAMP)/run ## install, then watch a killed worker's jobs come back
+	@$(BIN)/python examples/killed_worker.py
+
+test: $(STAMP)/dev ## run all tests, on this Python and on a 3.13 beside it
+	$(BIN)/python -m pytest
+	$(BIN)/python tools/other_pythons.py
+
+check: $(STAMP)/dev model ## linters, types, import directions, file sizes, links in docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache > $(STAMP)/imports.log || { cat $(STAMP)/imports.log; exit 1; }
+	$(BIN)/python tools/layout.py
+
+model: $(STAMP)/spin ## check the protocol and its mutants with Spin
+	$(PYTHON) protocol/check.py
+
+bench: $(STAMP)/dev ## measure against peers, in one run on this machine
+	$(BIN)/python bench/run.py
+
+wheel: $(STAMP)/dev ## build the package
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+constraints: $(STAMP)/dev ## write down the versions that were tested
+	$(BIN)/pip freeze --exclude-editable --exclude unstuck > constraints.txt
+
+clean: ## remove what the other commands made
+	rm -rf $(VENV) $(STAMP) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(STAMP)/run: pyproject.toml constraints.txt
+	@mkdir -p $(STAMP)
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: set PYTHON=…")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(STAMP)/dev: $(STAMP)/run
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[testing]' \
+		$$($(BIN)/python tools/dev_group.py)
+	@touch $@
+
+# Spin is a Debian package: fetched where that is possible without asking, else the check says what to install.
+$(STAMP)/spin:
+	@mkdir -p $(STAMP)
+	@command -v spin > /dev/null || ! command -v apt-get > /dev/null || \
+		{ $(APT) -qq update && $(APT) -qq install -y spin gcc; } > $(STAMP)/apt.log 2>&1 || true
+	@touch $@

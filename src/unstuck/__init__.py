@@ -1,0 +1,64 @@
+"""Durable background jobs that never stay stuck."""
+
+from unstuck.app import Call, Task, Unstuck
+from unstuck.classify import classify, register
+from unstuck.context import Context, current_job
+from unstuck.errors import (
+    ConfigError,
+    Critical,
+    JobError,
+    JobFailed,
+    JobPending,
+    PayloadError,
+    Permanent,
+    SchemaError,
+    StoreError,
+    StoreUnavailable,
+    Transient,
+    UnknownJob,
+    UnstuckError,
+)
+from unstuck.handle import Handle, SyncHandle
+from unstuck.jobs import Jobs
+from unstuck.model import Category, Event, Failure, Filter, Job, Status
+from unstuck.policy import Policy, Retry
+from unstuck.reaper import Reaper
+from unstuck.stores import open_store
+from unstuck.worker import Worker
+
+__all__ = [
+    "Call",
+    "Category",
+    "ConfigError",
+    "Context",
+    "Critical",
+    "Event",
+    "Failure",
+    "Filter",
+    "Handle",
+    "Job",
+    "JobError",
+    "JobFailed",
+    "JobPending",
+    "Jobs",
+    "PayloadError",
+    "Permanent",
+    "Policy",
+    "Reaper",
+    "Retry",
+    "SchemaError",
+    "Status",
+    "StoreError",
+    "StoreUnavailable",
+    "SyncHandle",
+    "Task",
+    "Transient",
+    "UnknownJob",
+    "Unstuck",
+    "UnstuckError",
+    "Worker",
+    "classify",
+    "current_job",
+    "open_store",
+    "register",
+]

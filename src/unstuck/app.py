@@ -1,0 +1,251 @@
+"""Unstuck: the application's face. Register tasks, enqueue jobs, follow them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from weakref import WeakKeyDictionary
+
+from unstuck.errors import ConfigError
+from unstuck.handle import Handle, SyncHandle
+from unstuck.ids import digest, keyed_id, new_id
+from unstuck.jobs import Jobs
+from unstuck.model import NewJob
+from unstuck.options import Options
+from unstuck.payload import Arguments
+from unstuck.policy import Policy, Retry, queue_name, task_name
+from unstuck.store import Store
+from unstuck.stores import open_store
+from unstuck.sync import portal
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[R_co]):
+    """A job that could be enqueued: which task, with which arguments and options."""
+
+    job: NewJob
+
+
+_USUAL = Options()
+
+
+class Task(Generic[P, R]):
+    """A function that can be run as a job. Called directly it is just the function."""
+
+    def __init__(
+        self,
+        app: Unstuck,
+        function: Callable[..., Any],
+        name: str,
+        queue: str,
+        retry: Retry,
+        options: Options,
+    ) -> None:
+        self.app = app
+        self.function = function
+        self.name = name
+        self.queue = queue
+        self.retry = retry
+        self.arguments = Arguments(function, name)
+        self._options = options
+        self._policy = app.queues[queue]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self.function(*args, **kwargs)
+
+    def options(
+        self,
+        *,
+        key: str | None = None,
+        again: bool = False,
+        priority: int = 0,
+        delay: float | timedelta = 0.0,
+        run_at: datetime | None = None,
+    ) -> Task[P, R]:
+        """The same task with other options: ``send.options(delay=60, priority=5).enqueue(…)``."""
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        twin = object.__new__(Task)
+        twin.__dict__.update(self.__dict__)
+        twin._options = Options(key=key, again=again, priority=priority, delay=seconds, run_at=run_at)
+        return twin
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """The job that ``enqueue`` would make, for ``enqueue_many`` and ``then``; checked here and now."""
+        options, retry, policy = self._options, self.retry, self._policy
+        payload = self.arguments.pack(args, kwargs)
+        key = options.key
+        return Call(
+            NewJob(
+                queue=self.queue,
+                task=self.name,
+                id=new_id() if key is None else keyed_id(self.queue, key),
+                payload=payload,
+                key=key,
+                again=options.again,
+                digest=None if key is None else digest(self.name, bytes(payload)),
+                priority=options.priority,
+                delay=options.delay,
+                run_at=options.run_at,
+                max_attempts=retry.attempts,
+                max_crashes=policy.max_crashes,
+                backoff=retry.backoff,
+                lapse_backoff=policy.lapse_backoff,
+            )
+        )
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Returns when the job is safely stored."""
+        [handle] = await self.app.enqueue_many([self.call(*args, **kwargs)])
+        return handle
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        """As ``enqueue``, for code without an event loop."""
+        [handle] = self.app.enqueue_many_sync([self.call(*args, **kwargs)])
+        return handle
+
+
+class Unstuck:
+    """A set of tasks and the store their jobs live in.
+
+    Opens the store when it is first needed; ``async with app:`` opens and closes it at a known time.
+    """
+
+    def __init__(self, store: str) -> None:
+        open_store(store)  # a wrong URL is told now, not at the first job
+        self.url = store
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        self.queues: dict[str, Policy] = {}
+        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
+        self._opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        lease: float = 20.0,
+        heartbeat: float = 5.0,
+        retry: Retry | int | None = None,
+        max_crashes: int | None = None,
+        lapse_backoff: Sequence[float] = (),
+    ) -> _Decorator: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        lease: float = 20.0,
+        heartbeat: float = 5.0,
+        retry: Retry | int | None = None,
+        max_crashes: int | None = None,
+        lapse_backoff: Sequence[float] = (),
+    ) -> Any:
+        """Make a task of a function: ``async def`` runs on the event loop, ``def`` in a thread.
+
+        ``retry`` is a number of attempts or a Retry. Lease, heartbeat and the crash rules belong to the
+        queue: tasks that share a queue must agree on them.
+        """
+        policy = Policy(
+            lease=lease, heartbeat=heartbeat, max_crashes=max_crashes, lapse_backoff=tuple(lapse_backoff)
+        )
+        tries = Retry(attempts=retry) if isinstance(retry, int) else retry or Retry()
+
+        def decorate(function: Callable[..., Any]) -> Task[Any, Any]:
+            return self._register(function, name, queue, policy, tries)
+
+        return decorate if function is None else decorate(function)
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
+        """Enqueue jobs of any tasks in one step: all of them are stored, or none."""
+        jobs = await self.jobs()
+        answers = await jobs.enqueue([call.job for call in calls])
+        return [Handle(self, answer) for answer in answers]
+
+    def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
+        handles = portal().run(self.enqueue_many(list(calls)))
+        return [SyncHandle(handle) for handle in handles]
+
+    async def jobs(self) -> Jobs:
+        """All that can be asked of the store, on the current event loop."""
+        return Jobs(await self.store())
+
+    async def store(self) -> Store:
+        """The open store of the current event loop."""
+        loop = asyncio.get_running_loop()
+        if (store := self._stores.get(loop)) is None:
+            async with self._opening.setdefault(loop, asyncio.Lock()):
+                if (store := self._stores.get(loop)) is None:
+                    store = await open_store(self.url).__aenter__()
+                    await store.migrate()
+                    self._stores[loop] = store
+        return store
+
+    @asynccontextmanager
+    async def using(self, store: str) -> AsyncIterator[None]:
+        """Let the app use another store for the length of a block, on the current event loop."""
+        loop = asyncio.get_running_loop()
+        before = self.url, self._stores.pop(loop, None)
+        self.url = store
+        try:
+            async with self:
+                yield
+        finally:
+            self.url = before[0]
+            if before[1] is not None:
+                self._stores[loop] = before[1]
+
+    async def __aenter__(self) -> Self:
+        await self.store()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if store := self._stores.pop(asyncio.get_running_loop(), None):
+            await store.__aexit__(kind, error, trace)
+
+    def _register(
+        self, function: Callable[..., Any], name: str | None, queue: str, policy: Policy, retry: Retry
+    ) -> Task[Any, Any]:
+        named = task_name(name or getattr(function, "__name__", ""))
+        if named in self.tasks:
+            raise ConfigError(f"task {named!r} is registered already: give one of the two another name=")
+        known = self.queues.setdefault(queue_name(queue), policy)
+        if differences := known.differences(policy):
+            raise ConfigError(
+                f"task {named!r} disagrees with the other tasks of queue {queue!r} in {', '.join(differences)}: "
+                "make them agree, or give it a queue of its own"
+            )
+        task: Task[Any, Any] = Task(self, function, named, queue, retry, _USUAL)
+        self.tasks[named] = task
+        return task
+
+
+class _Decorator:
+    """Only for the type checker: what ``@app.task(…)`` returns."""
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        raise NotImplementedError

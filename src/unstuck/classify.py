@@ -1,0 +1,185 @@
+"""classify(): what an exception means, and failure(): the exception as data fit to be stored.
+
+Libraries are known by the names of their classes, so none of them has to be installed or imported.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from unstuck.errors import JobError, StoreUnavailable
+from unstuck.model import Category, Failure
+from unstuck.redact import redact
+
+MESSAGE_LIMIT = 8 * 1024
+STACK_LIMIT = 16 * 1024
+LONGEST_RETRY_AFTER = 3600.0
+
+
+class Class(NamedTuple):
+    """``delay`` is what the other side asked for (``Retry-After``), None without a wish."""
+
+    category: Category
+    code: str
+    delay: float | None = None
+
+
+Rule = Callable[[Any], Class | Category | None]
+
+_TRANSIENT, _PERMANENT, _CRITICAL = Category.TRANSIENT, Category.PERMANENT, Category.CRITICAL
+_registry: dict[type[BaseException], Rule | Category] = {}
+
+# By module (first part) and class name. Looked up along the exception's ancestors, nearest first.
+_KNOWN: dict[str, Category] = {
+    "httpx.TransportError": _TRANSIENT,
+    "httpx.InvalidURL": _PERMANENT,
+    "httpx.UnsupportedProtocol": _PERMANENT,
+    "requests.ConnectionError": _TRANSIENT,
+    "requests.Timeout": _TRANSIENT,
+    "openai.APIConnectionError": _TRANSIENT,
+    "openai.APITimeoutError": _TRANSIENT,
+    "redis.ConnectionError": _TRANSIENT,
+    "redis.TimeoutError": _TRANSIENT,
+    "redis.BusyLoadingError": _TRANSIENT,
+    "redis.ReadOnlyError": _TRANSIENT,
+    "redis.ResponseError": _PERMANENT,
+    "psycopg.DataCorrupted": _CRITICAL,
+    "psycopg.IndexCorrupted": _CRITICAL,
+    "psycopg.OperationalError": _TRANSIENT,
+    "psycopg.InternalError": _TRANSIENT,
+    "psycopg.SerializationFailure": _TRANSIENT,
+    "psycopg.DeadlockDetected": _TRANSIENT,
+    "psycopg.IntegrityError": _PERMANENT,
+    "psycopg.ProgrammingError": _PERMANENT,
+    "psycopg.DataError": _PERMANENT,
+    "neo4j.ServiceUnavailable": _TRANSIENT,
+    "neo4j.SessionExpired": _TRANSIENT,
+    "neo4j.TransientError": _TRANSIENT,
+    "neo4j.AuthError": _PERMANENT,
+    "neo4j.ConstraintError": _PERMANENT,
+    "neo4j.CypherSyntaxError": _PERMANENT,
+    "apsw.CorruptError": _CRITICAL,
+    "apsw.NotADBError": _CRITICAL,
+    "apsw.BusyError": _TRANSIENT,
+    "apsw.FullError": _TRANSIENT,
+    "msgspec.ValidationError": _PERMANENT,
+    "msgspec.DecodeError": _PERMANENT,
+    "pydantic.ValidationError": _PERMANENT,
+    "pydantic_core.ValidationError": _PERMANENT,
+}
+_PASSING_STATUS = {408, 409, 425, 429}
+_LASTING_ERRNO = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
+
+
+def register(kind: type[BaseException], rule: Rule | Category) -> None:
+    """Say what an exception class of your own means; a rule may return None to pass."""
+    _registry[kind] = rule
+
+
+def classify(error: BaseException) -> Class:
+    """What an exception means for the job that met it. What nobody knows is TRANSIENT."""
+    for kind in type(error).__mro__:
+        if (rule := _registry.get(kind)) and (found := _apply(rule, error)):
+            return found
+    if isinstance(error, JobError):
+        return Class(error.category, error.code, error.delay)
+    if (status := _http_status(error)) is not None:
+        return _by_status(error, status)
+    for name in _names(error):
+        if name in _KNOWN:
+            return Class(_KNOWN[name], _code(error))
+    if isinstance(error, OSError) and error.errno in _LASTING_ERRNO:
+        return Class(_PERMANENT, _code(error))
+    if isinstance(error, StoreUnavailable | OSError | TimeoutError | EOFError):
+        return Class(_TRANSIENT, _code(error))
+    if isinstance(error, NotImplementedError | ImportError | SyntaxError):
+        return Class(_PERMANENT, _code(error))
+    return Class(_TRANSIENT, _code(error))
+
+
+def failure(error: BaseException, *, attempt: int = 0, worker: str = "") -> Failure:
+    """The exception as data: classified, redacted and cut to size, even if its ``str()`` raises."""
+    found = classify(error)
+    return Failure(
+        category=found.category,
+        code=found.code,
+        message=redact(_text(error), MESSAGE_LIMIT),
+        stack=redact(_stack(error), STACK_LIMIT, keep_end=True),
+        attempt=attempt,
+        worker=worker,
+    )
+
+
+def _apply(rule: Rule | Category, error: BaseException) -> Class | None:
+    found = rule if isinstance(rule, Category) else rule(error)
+    return Class(found, _code(error)) if isinstance(found, Category) else found
+
+
+def _names(error: BaseException) -> Iterator[str]:
+    for kind in type(error).__mro__:
+        package = kind.__module__.partition(".")[0].removesuffix("2")  # httpx2 speaks as httpx does
+        yield f"{package}.{kind.__name__}"
+
+
+def _http_status(error: BaseException) -> int | None:
+    """The status of an answered request, as httpx, requests, openai and aiohttp carry it."""
+    response = getattr(error, "response", None)
+    for holder in (response, error):
+        for name in ("status_code", "status"):
+            status = getattr(holder, name, None)
+            if isinstance(status, int) and not isinstance(status, bool) and 100 <= status < 600:
+                return status
+    return None
+
+
+def _by_status(error: BaseException, status: int) -> Class:
+    passing = status >= 500 or status in _PASSING_STATUS
+    category = _TRANSIENT if passing else _PERMANENT
+    return Class(category, f"http_{status}", _retry_after(error) if passing else None)
+
+
+def _retry_after(error: BaseException) -> float | None:
+    headers: Any = getattr(getattr(error, "response", error), "headers", None)
+    if not hasattr(headers, "get") or not (value := headers.get("retry-after")):
+        return None
+    try:
+        return min(max(float(value), 0.0), LONGEST_RETRY_AFTER)
+    except ValueError:
+        return _until(str(value), headers.get("date"))
+
+
+def _until(date: str, sent: str | None) -> float | None:
+    # Both instants are the other side's, so its clock need not agree with ours.
+    try:
+        asked = parsedate_to_datetime(date) - parsedate_to_datetime(str(sent))
+    except ValueError:
+        return None
+    return min(max(asked.total_seconds(), 0.0), LONGEST_RETRY_AFTER)
+
+
+def _code(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, msgspec.ValidationError):
+        return "invalid_payload"
+    return type(error).__name__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception as broken:  # noqa: BLE001 - a broken __str__ must not hide the failure
+        return f"{type(error).__name__} (its message cannot be read: {type(broken).__name__})"
+
+
+def _stack(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - as above: the traceback prints the message, too
+        return "".join(traceback.format_tb(error.__traceback__))

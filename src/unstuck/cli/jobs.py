@@ -1,0 +1,261 @@
+"""Verbs that put jobs in and look at them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import click
+
+from unstuck.cli.output import (
+    json_option,
+    plainly,
+    print_json,
+    print_table,
+    shown,
+    store_option,
+    with_jobs,
+)
+from unstuck.errors import ConfigError, PayloadError
+from unstuck.ids import digest, keyed_id, new_id
+from unstuck.jobs import Jobs
+from unstuck.model import Event, Filter, Job, NewJob, Status
+from unstuck.options import Options
+from unstuck.payload import encode
+from unstuck.policy import queue_name, task_name, whole
+from unstuck.store import Counts, Enqueued, Page
+
+STATES = [str(status) for status in Status]
+
+
+@click.command()
+@click.argument("task")
+@click.argument("payload", default="{}")
+@click.option("--queue", default="default", show_default=True)
+@click.option("--key", help="A second job with this key in this queue is not created.")
+@click.option("--again", is_flag=True, help="Start the finished job with this key over.")
+@click.option("--priority", type=int, default=0, show_default=True, help="0 to 9, higher is sooner.")
+@click.option("--delay", type=float, default=0.0, help="Seconds to wait before it may run.")
+@click.option("--run-at", help="When it may run: 2027-01-31T08:00:00+01:00")
+@click.option("--max-attempts", type=int, default=3, show_default=True)
+@store_option
+@json_option
+@plainly
+def enqueue(
+    task: str,
+    payload: str,
+    queue: str,
+    key: str | None,
+    again: bool,
+    priority: int,
+    delay: float,
+    run_at: str | None,
+    max_attempts: int,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Enqueue TASK with its arguments as a JSON object: unstuck enqueue send '{"to": "ann"}'"""
+    options = Options(key=key, again=again, priority=priority, delay=delay, run_at=_instant(run_at))
+    text = encode(_arguments(payload), "payload")
+    queue_name(queue)
+    job = NewJob(
+        queue=queue,
+        task=task_name(task),
+        id=new_id() if key is None else keyed_id(queue, key),
+        payload=json.loads(text),
+        key=key,
+        again=again,
+        digest=None if key is None else digest(task, text),
+        priority=options.priority,
+        delay=options.delay,
+        run_at=options.run_at,
+        max_attempts=whole("max-attempts", max_attempts, 1, 1000),
+    )
+
+    async def work(jobs: Jobs) -> Enqueued:
+        [answer] = await jobs.enqueue([job])
+        return answer
+
+    answer = with_jobs(store, work)
+    if as_json:
+        print_json({"queue": queue, "id": job.id, "created": answer.created, "same_content": answer.same})
+    else:
+        told = (
+            "" if answer.created else " (existed already" + (")" if answer.same else ", with other content)")
+        )
+        click.echo(f"{job.id}{told}")
+
+
+@click.command()
+@click.option("--status", type=click.Choice(STATES))
+@click.option("--queue")
+@click.option("--task")
+@click.option("--limit", type=int, default=20, show_default=True, help="1 to 1000.")
+@click.option("--cursor", help="Where the last page ended.")
+@store_option
+@json_option
+@plainly
+def jobs(
+    status: str | None,
+    queue: str | None,
+    task: str | None,
+    limit: int,
+    cursor: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """List jobs, newest first."""
+    which = Filter(status=Status(status) if status else None, queue=queue, task=task)
+
+    async def work(jobs: Jobs) -> Page:
+        return await jobs.find(which, limit, cursor)
+
+    page = with_jobs(store, work)
+    if as_json:
+        print_json({"jobs": page.jobs, "cursor": page.cursor})
+        return
+    print_table(
+        ["ID", "QUEUE", "TASK", "STATUS", "ATTEMPTS", "CREATED", "NOTE"],
+        [
+            (j.id, j.queue, j.task, j.status, f"{j.attempts}/{j.max_attempts}", shown(j.created_at), _note(j))
+            for j in page.jobs
+        ],
+    )
+    if page.cursor:
+        click.echo(f"more: --cursor {page.cursor}")
+
+
+@click.command()
+@click.argument("id")
+@click.option("--queue", help="Needed only if two queues have a job with this id.")
+@store_option
+@json_option
+@plainly
+def job(id: str, queue: str | None, store: str | None, as_json: bool) -> None:
+    """Show one job, why it is where it is, and what happened to it."""
+
+    async def work(jobs: Jobs) -> tuple[Job, str, list[Event]]:
+        found = await jobs.get(id, queue)
+        return found, await jobs.explain(id, found.queue), await jobs.events(job=found.ref)
+
+    found, why, events = with_jobs(store, work)
+    if as_json:
+        print_json({"job": found, "explain": why, "events": events})
+        return
+    click.echo(why)
+    facts = {
+        "id": found.id,
+        "queue": found.queue,
+        "task": found.task,
+        "status": found.status,
+        "attempts": f"{found.attempts} of {found.max_attempts}, {found.crashes} crashes",
+        "priority": found.priority,
+        "key": found.key,
+        "created": shown(found.created_at),
+        "run at": shown(found.run_at),
+        "started": shown(found.started_at),
+        "finished": shown(found.finished_at),
+        "owner": found.owner,
+        "progress": found.progress,
+        "payload": found.payload,
+        "result": found.result,
+        "error": f"{found.error.category} {found.error.code}: {found.error.message}" if found.error else None,
+    }
+    print_table(
+        ["FIELD", "VALUE"], [(name, value) for name, value in facts.items() if value not in (None, "")]
+    )
+    if events:
+        click.echo()
+        print_table(["AT", "EVENT", "DETAILS"], [(shown(e.at), e.type, _details(e)) for e in events])
+
+
+@click.command()
+@store_option
+@json_option
+@plainly
+def status(store: str | None, as_json: bool) -> None:
+    """Show every queue in numbers."""
+
+    async def work(jobs: Jobs) -> list[Counts]:
+        return await jobs.counts()
+
+    counts = with_jobs(store, work)
+    if as_json:
+        print_json(counts)
+        return
+    print_table(
+        [
+            "QUEUE",
+            "PENDING",
+            "DELAYED",
+            "PROCESSING",
+            "EXPIRED",
+            "COMPLETED",
+            "FAILED",
+            "RECOVERED",
+            "PAUSED",
+        ],
+        [
+            (
+                c.queue,
+                c.pending,
+                c.delayed,
+                c.processing,
+                c.expired,
+                c.completed,
+                c.failed,
+                c.totals.get("reaper.requeues", 0),
+                c.paused,
+            )
+            for c in counts
+        ],
+    )
+
+
+def _arguments(text: str) -> Any:
+    """Strict JSON: what a lenient reader would silently change is refused."""
+    try:
+        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise PayloadError(f"payload is no JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise PayloadError("payload is nested too deeply") from None
+    except ValueError as error:
+        raise PayloadError(f"payload: {error}") from None
+    if not isinstance(found, dict):
+        raise PayloadError(
+            f'payload is a JSON {type(found).__name__}: give the arguments as an object, {{"name": value}}'
+        )
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object names a key twice")
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a number JSON can say")
+
+
+def _instant(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"--run-at {text!r} is no time: write it as 2027-01-31T08:00:00+01:00") from None
+
+
+def _note(job: Job) -> str:
+    if job.status is Status.FAILED and job.error:
+        return f"{job.error.code}: {job.error.message}"
+    return f"{job.progress}" if job.progress is not None else ""
+
+
+def _details(event: Event) -> str:
+    details = event.data["details"]
+    return ", ".join(f"{name} {value}" for name, value in details.items() if value not in (None, ""))

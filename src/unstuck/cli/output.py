@@ -1,0 +1,84 @@
+"""What all verbs share: the store option, errors as one line, tables and JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from unstuck.errors import ConfigError, PayloadError, UnknownJob, UnstuckError
+from unstuck.jobs import Jobs
+from unstuck.redact import redact
+from unstuck.stores import open_store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+WRONG_INPUT = (ConfigError, PayloadError, UnknownJob)
+
+store_option = click.option(
+    "--store", envvar="UNSTUCK_STORE", metavar="URL", help="Where the jobs are (or UNSTUCK_STORE)."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def plainly(function: Callable[P, T]) -> Callable[P, T]:
+    """Wrong input: one line and exit code 2. Anything else of ours: one line and exit code 1."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except UnstuckError as error:
+            click.echo(f"unstuck: {redact(' '.join(str(error).split()), 500)}", err=True)
+            sys.exit(2 if isinstance(error, WRONG_INPUT) else 1)
+        except BrokenPipeError:  # the reader of our output has gone, as `head` does
+            sys.stderr.close()
+            sys.exit(0)
+
+    return call
+
+
+def with_jobs(url: str | None, work: Callable[[Jobs], Awaitable[T]]) -> T:
+    """Open the store, do the work, close it."""
+
+    async def run() -> T:
+        async with open_store(named(url)) as store:
+            await store.migrate()
+            return await work(Jobs(store))
+
+    return run_async(run())
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def named(url: str | None) -> str:
+    if not url:
+        raise ConfigError("no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE")
+    return url
+
+
+def print_json(value: Any) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    lines = [[_cell(cell) for cell in row] for row in rows]
+    widths = [max([len(title), *(len(line[n]) for line in lines)]) for n, title in enumerate(head)]
+    for line in [list(head), *lines]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def shown(when: datetime | None) -> str:
+    return "" if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _cell(value: Any) -> str:
+    return redact("" if value is None else str(value), 100).replace("\n", " ")

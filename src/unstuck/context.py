@@ -1,0 +1,74 @@
+"""current_job(): what a handler can learn about its job and say of it while it runs."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from unstuck.errors import UnstuckError
+from unstuck.model import Job, Json
+from unstuck.payload import encode
+
+if TYPE_CHECKING:
+    from unstuck.app import Call
+
+log = logging.getLogger("unstuck.job")
+
+
+class Context:
+    """The running job, for its handler. Progress and stage travel with the next heartbeat."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.cancelled = False
+        self.said_progress: Json = None
+        self.said_stage: str | None = None
+        self.follow_ups: list[Call[Any]] = []
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+    @property
+    def fence(self) -> int:
+        """Grows with every lease of this job. Let the outside world refuse writes with a smaller one."""
+        return self.job.fence
+
+    @property
+    def attempt(self) -> int:
+        return self.job.attempts
+
+    def progress(self, value: Json) -> None:
+        """Tell how far the work is: a number from 0 to 1, or anything JSON can say."""
+        encode(value, "progress")
+        self.said_progress = value
+
+    def stage(self, name: str) -> None:
+        """Tell what the job is busy with now."""
+        self.said_stage = name
+
+    def then(self, call: Call[Any]) -> None:
+        """Enqueue a job together with the completion of this one: both happen, or neither."""
+        self.follow_ups.append(call)
+
+    def log(self, message: str, **facts: Any) -> None:
+        log.info(
+            message, extra={"jobId": self.job.id, "queue": self.job.queue, "task": self.job.task} | facts
+        )
+
+
+_current: ContextVar[Context] = ContextVar("unstuck_job")
+
+
+def current_job() -> Context:
+    """The job that the calling handler works for."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise UnstuckError("no job runs here: current_job() is for handlers") from None
+
+
+def enter(context: Context) -> None:
+    """Make the context current; each handler runs in a context of its own, so nothing has to be undone."""
+    _current.set(context)

@@ -1,0 +1,92 @@
+"""Handles: follow a job that was enqueued."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from unstuck.errors import JobFailed, JobPending
+from unstuck.model import Category, Failure, Job, Status
+from unstuck.store import Enqueued
+from unstuck.sync import portal
+
+if TYPE_CHECKING:
+    from unstuck.app import Unstuck
+
+R = TypeVar("R")
+SLOWEST_LOOK = 0.25
+
+
+class Handle(Generic[R]):
+    """A job that was enqueued. ``created`` is false if a job with its key existed; it was left as it was."""
+
+    def __init__(self, app: Unstuck, enqueued: Enqueued) -> None:
+        self._app = app
+        self.queue, self.id = enqueued.ref
+        self.ref = enqueued.ref
+        self.created = enqueued.created
+        self.same_content = enqueued.same
+
+    async def job(self) -> Job:
+        """All that the store knows of the job."""
+        return await (await self._app.jobs()).get(self.id, self.queue)
+
+    async def status(self) -> Status:
+        return (await self.job()).status
+
+    async def result(self, timeout: float | None = None) -> R:
+        """Wait for the job and return what its handler returned, as JSON gives it back.
+
+        Raises JobFailed if it failed and JobPending (a TimeoutError) if it has not finished in time.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = 0.005
+        while True:
+            job = await self.job()
+            if job.status is Status.COMPLETED:
+                return cast(R, job.result)
+            if job.status is Status.FAILED:
+                raise JobFailed(self.id, job.error or _unexplained())
+            if end is not None and time.monotonic() + pause > end:
+                raise JobPending(
+                    f"job {self.id} is still {job.status} after {timeout:g} s: {await self.explain()}"
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, SLOWEST_LOOK)
+
+    async def cancel(self) -> bool:
+        """Cancel the job, even while it runs; false if it was finished already."""
+        return await (await self._app.jobs()).cancel([self.id], self.queue) == 1
+
+    async def explain(self) -> str:
+        """Why the job is not running, in one sentence."""
+        return await (await self._app.jobs()).explain(self.id, self.queue)
+
+
+class SyncHandle(Generic[R]):
+    """The same for code without an event loop: every call waits for its answer."""
+
+    def __init__(self, handle: Handle[R]) -> None:
+        self._handle = handle
+        self.ref, self.queue, self.id = handle.ref, handle.queue, handle.id
+        self.created, self.same_content = handle.created, handle.same_content
+
+    def job(self) -> Job:
+        return portal().run(self._handle.job())
+
+    def status(self) -> Status:
+        return portal().run(self._handle.status())
+
+    def result(self, timeout: float | None = None) -> R:
+        return portal().run(self._handle.result(timeout))
+
+    def cancel(self) -> bool:
+        return portal().run(self._handle.cancel())
+
+    def explain(self) -> str:
+        return portal().run(self._handle.explain())
+
+
+def _unexplained() -> Failure:
+    return Failure(category=Category.PERMANENT, code="unknown", message="the store has no error for it")

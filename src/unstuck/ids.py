@@ -1,0 +1,31 @@
+"""Names for new things: ids of jobs, and of worker processes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import socket
+import time
+
+
+def new_id() -> str:
+    """A UUID of version 7: ids made one after the other lie side by side in an index."""
+    text = f"{time.time_ns() // 1_000_000:012x}7{os.urandom(10).hex()}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-a{text[17:20]}-{text[20:32]}"
+
+
+def keyed_id(queue: str, key: str) -> str:
+    """The id of the job that has this key in this queue; the same for everybody who asks."""
+    text = hashlib.blake2b(f"{queue}\0{key}".encode(), digest_size=16).hexdigest()
+    return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-a{text[17:20]}-{text[20:]}"
+
+
+def digest(task: str, payload: bytes) -> str:
+    """Tells whether two jobs say the same."""
+    return hashlib.blake2b(task.encode() + b"\0" + payload, digest_size=16).hexdigest()
+
+
+def process_id(kind: str) -> str:
+    """Unique per process start, and readable: a restarted worker must not be taken for its predecessor."""
+    return f"{kind}-{socket.gethostname()[:60]}-{os.getpid()}-{secrets.token_hex(4)}"

@@ -1,0 +1,166 @@
+"""Jobs: all that an interface can ask, said once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
+
+from unstuck.errors import UnknownJob
+from unstuck.model import Event, Filter, Job, NewJob, Ref, Settled, Status, Worker, released
+from unstuck.policy import number, queue_name, whole
+from unstuck.reaper import Reaper
+from unstuck.store import Counts, Enqueued, Page, Store
+
+AT_ONCE = 1000
+DAY = 86400.0
+_Step = Callable[[Filter, int], Awaitable[int]]
+WORKER_SILENT = 60.0  # seconds after which a worker no longer counts as one that could take a job
+
+
+class Jobs:
+    """Producers and operators speak to a store through this; the interfaces only parse and print."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await self.store.enqueue(jobs)
+
+    async def get(self, id: str, queue: str | None = None) -> Job:
+        """The job with this id; the queue is needed only where two queues have the id."""
+        found = (await self.store.find(Filter(ids=(id,), queue=queue), limit=2)).jobs
+        if not found:
+            raise UnknownJob(f"no job has the id {id!r}" + (f" in queue {queue!r}" if queue else ""))
+        if len(found) > 1:
+            raise UnknownJob(
+                f"queues {found[0].queue!r} and {found[1].queue!r} both have a job {id!r}: say which queue"
+            )
+        return found[0]
+
+    async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
+        whole("limit", limit, 1, AT_ONCE)
+        return await self.store.find(which, limit, cursor)
+
+    async def counts(self) -> list[Counts]:
+        return await self.store.count()
+
+    async def get_queue_status(self, queue: str | None = None) -> dict[str, int]:
+        """How many jobs are in each state, in one queue or in all."""
+        counts = [of for of in await self.store.count() if queue in (None, of.queue)]
+        return {str(status): sum(getattr(of, status) for of in counts) for status in Status}
+
+    async def workers(self) -> list[Worker]:
+        return await self.store.workers()
+
+    async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
+        return await self.store.events(after, job, limit)
+
+    async def cancel(self, ids: Sequence[str], queue: str | None = None) -> int:
+        """Cancel jobs that are not finished; answers how many that were."""
+        refs = [job.ref async for job in self._named(ids, queue)]
+        return await self.store.cancel(refs) if refs else 0
+
+    async def retry(self, which: Filter) -> int:
+        """Put finished jobs back into their queues, with fresh attempts."""
+        return await self._in_batches(which, self.store.requeue)
+
+    async def retry_failed_jobs(self, queue: str | None = None) -> int:
+        """Put all dead letters back; what was cancelled stays so."""
+        return await self.retry(Filter(queue=queue, dead=True))
+
+    async def release_jobs(self, ids: Sequence[str], owner: str) -> int:
+        """Hand back what ``owner`` has leased of these, unspent; jobs of others are left alone."""
+        held = [job async for job in self._named(ids, None, owner=owner)]
+        if not held:
+            return 0
+        answers = await self.store.settle([released(job.lease) for job in held])
+        return answers.count(Settled.APPLIED)
+
+    async def cleanup_jobs(self, days: float = 14.0, queue: str | None = None) -> int:
+        """Delete jobs that finished more than ``days`` days ago, completed and failed ones alike."""
+        number("days", days, 0.0, 3660.0)
+        return await self._in_batches(Filter(queue=queue, older_than=days * DAY), self.store.delete)
+
+    async def recover_stale_jobs(self) -> int:
+        """End the leases that ran out, here and now; answers how many."""
+        return len(await Reaper(self.store).recover())
+
+    async def pause(self, queue: str, why: str = "paused by hand") -> None:
+        await self.store.pause(queue_name(queue), why)
+
+    async def resume(self, queue: str) -> bool:
+        return await self.store.resume(queue_name(queue))
+
+    async def explain(self, id: str, queue: str | None = None) -> str:
+        """Why a job is not running, in one sentence."""
+        job = await self.get(id, queue)
+        now = (await self.store.clock()).now
+        match job.status:
+            case Status.COMPLETED:
+                return f"It completed {_ago(job.finished_at, now)}."
+            case Status.FAILED:
+                cause = f"{job.error.code}: {job.error.message}" if job.error else "no error was recorded"
+                return f"It failed {_ago(job.finished_at, now)} after {job.attempts} of {job.max_attempts} attempts ({cause})."
+            case Status.PROCESSING:
+                return _explain_lease(job, now)
+            case Status.PENDING:
+                return await self._explain_waiting(job, now)
+
+    async def _explain_waiting(self, job: Job, now: datetime) -> str:
+        counts = {of.queue: of for of in await self.store.count()}[job.queue]
+        if counts.paused is not None:
+            return f"Queue {job.queue!r} is paused: {counts.paused}."
+        if (left := (job.run_at - now).total_seconds()) > 0:
+            again = (
+                f" (attempt {job.attempts} failed: {job.error.code})" if job.error and job.attempts else ""
+            )
+            return f"It is due in {left:.1f} s, at {job.run_at:%Y-%m-%d %H:%M:%S} UTC{again}."
+        alive = [
+            w
+            for w in await self.store.workers()
+            if w.seen_at and (now - w.seen_at).total_seconds() < WORKER_SILENT
+        ]
+        takers = [worker for worker in alive if job.queue in worker.queues]
+        if not takers:
+            return f"No worker takes queue {job.queue!r}: start one that does."
+        if not any(job.task in worker.tasks for worker in takers):
+            return f"Task {job.task!r} is unknown to every worker of queue {job.queue!r}: deploy its code to them."
+        return f"It waits for a free worker, together with {counts.pending - counts.delayed - 1} other due jobs of queue {job.queue!r}."
+
+    async def _named(
+        self, ids: Sequence[str], queue: str | None, owner: str | None = None
+    ) -> AsyncIterator[Job]:
+        for start in range(0, len(ids), AT_ONCE):
+            batch = tuple(dict.fromkeys(ids[start : start + AT_ONCE]))
+            cursor: str | None = None
+            while True:
+                status = None if owner is None else Status.PROCESSING
+                page = await self.store.find(
+                    Filter(ids=batch, queue=queue, owner=owner, status=status), AT_ONCE, cursor
+                )
+                for job in page.jobs:
+                    yield job
+                if (cursor := page.cursor) is None:
+                    break
+
+    async def _in_batches(self, which: Filter, step: _Step) -> int:
+        # Bounded steps, so that a million rows do not hold up everybody else.
+        total = 0
+        while (done := await step(which, AT_ONCE)) > 0:
+            total += done
+            if done < AT_ONCE:
+                break
+        return total
+
+
+def _explain_lease(job: Job, now: datetime) -> str:
+    if job.lease_until is None:
+        return f"It is held by {job.owner}, which sets no lease."
+    left = (job.lease_until - now).total_seconds()
+    if left > 0:
+        return f"It is running: held by {job.owner} for another {left:.1f} s unless renewed."
+    return f"Its lease by {job.owner} ran out {-left:.1f} s ago; the next reaper will take it back."
+
+
+def _ago(when: datetime | None, now: datetime) -> str:
+    return "at an unknown time" if when is None else f"{max(0.0, (now - when).total_seconds()):.1f} s ago"

@@ -1,0 +1,148 @@
+"""Arguments: a task's parameters as a type, so that payloads are checked when they go in and when they come out."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, get_type_hints
+
+import msgspec
+
+from unstuck.errors import ConfigError, PayloadError
+from unstuck.model import Json
+
+LIMIT = 1024 * 1024  # bytes of a payload or a result as JSON
+_FORBIDDEN_KINDS: dict[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*args",
+    inspect.Parameter.VAR_KEYWORD: "**kwargs",
+    inspect.Parameter.POSITIONAL_ONLY: "positional-only parameters",
+}
+
+
+class Arguments:
+    """Packs the arguments of one function into JSON and unpacks them again, checked against its annotations.
+
+    Understands what msgspec does (dataclasses, typed dicts, dates, enums, unions …) and pydantic models.
+    """
+
+    def __init__(self, function: Callable[..., Any], task: str) -> None:
+        self._task = task
+        self._signature = inspect.signature(function)
+        parameters = list(self._signature.parameters.values())
+        for parameter in parameters:
+            if kind := _FORBIDDEN_KINDS.get(parameter.kind):
+                raise ConfigError(
+                    f"task {task!r} takes {kind}: name every argument, so that payloads can be checked"
+                )
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except NameError as error:
+            raise ConfigError(
+                f"task {task!r}: an annotation cannot be resolved ({error}); import it at module level"
+            ) from error
+        self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self._struct = msgspec.defstruct(
+            "Arguments",
+            [_field(parameter, hints.get(parameter.name, Any)) for parameter in parameters],
+            kw_only=True,
+            forbid_unknown_fields=True,
+        )
+        self._encoder = msgspec.json.Encoder(enc_hook=_plain)
+        self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_model)
+
+    def pack(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> msgspec.Raw:
+        """The arguments as JSON; raises PayloadError if a call with them could not be carried out."""
+        try:
+            named = dict(zip(self._positional, args, strict=False), **kwargs) if args else kwargs
+            if len(args) > len(self._positional):
+                raise TypeError("too many arguments")
+            values = self._struct(**named)
+        except TypeError as error:
+            raise PayloadError(f"task {self._task!r}: {self._complaint(args, kwargs, error)}") from None
+        text = encode(values, f"task {self._task!r}", self._encoder)
+        try:
+            self._decoder.decode(text)
+        except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
+            raise PayloadError(f"task {self._task!r}: {_told(error)}") from None
+        return msgspec.Raw(text)
+
+    def unpack(self, payload: Json) -> dict[str, Any]:
+        """The arguments for a call; raises PayloadError if the payload does not fit the function any more."""
+        try:
+            values = msgspec.convert(payload if payload is not None else {}, self._struct, dec_hook=_model)
+        except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
+            raise PayloadError(f"task {self._task!r}: {_told(error)}") from error
+        return {name: getattr(values, name) for name in self._struct.__struct_fields__}
+
+    def _complaint(self, args: Sequence[Any], kwargs: Mapping[str, Any], error: TypeError) -> str:
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as better:
+            return f"{better}; it takes {self._signature}"
+        return f"{error}; it takes {self._signature}"
+
+
+def encode(value: Any, what: str, encoder: msgspec.json.Encoder | None = None) -> bytes:
+    """JSON that says exactly what the value says, or a PayloadError naming what cannot be said."""
+    try:
+        text = (encoder or _encoder).encode(value)
+    except (TypeError, NotImplementedError) as error:
+        raise PayloadError(f"{what}: {error}; pass what JSON can say, a dataclass or a model") from None
+    except UnicodeEncodeError:
+        raise PayloadError(f"{what}: a text has half a surrogate pair, which is no valid Unicode") from None
+    except RecursionError:
+        raise PayloadError(f"{what}: the value is nested too deeply, or contains itself") from None
+    if len(text) > LIMIT:
+        raise PayloadError(
+            f"{what}: {len(text):,} bytes as JSON, at most {LIMIT:,} are allowed; store the data elsewhere and pass its address"
+        )
+    # JSON has no NaN (it would silently become null) and PostgreSQL no NUL: refuse both, on every store alike.
+    if b"null" in text or b"\\u0000" in text:
+        for leaf in _leaves(msgspec.to_builtins(value, enc_hook=_plain)):
+            if isinstance(leaf, float) and not math.isfinite(leaf):
+                raise PayloadError(f"{what}: {leaf} is not a number JSON can say; use None")
+            if isinstance(leaf, str) and "\0" in leaf:
+                raise PayloadError(
+                    f"{what}: a text contains the NUL character, which not every store can keep"
+                )
+    return text
+
+
+def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[str, Any, Any]:
+    if parameter.default is parameter.empty:
+        return parameter.name, hint
+    default = parameter.default
+    return parameter.name, hint, msgspec.field(default_factory=lambda: default)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):  # a pydantic model
+        return value.model_dump(mode="json")
+    raise TypeError(f"a value of type {type(value).__name__!r} cannot be written as JSON")
+
+
+def _model(kind: type, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    raise TypeError(f"type {kind.__name__!r} cannot be read from JSON; use a dataclass or a model")
+
+
+def _told(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    todo = [value]
+    while todo:
+        match todo.pop():
+            case dict() as found:
+                todo += found.keys()
+                todo += found.values()
+            case list() | tuple() | set() | frozenset() as found:
+                todo += found
+            case leaf:
+                yield leaf
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)

@@ -1,0 +1,26 @@
+"""How many jobs a worker may lease ahead of running them."""
+
+from __future__ import annotations
+
+import time
+
+WINDOW = 0.2  # seconds
+MOST = 500
+
+
+class Ahead:
+    """At most what the last window consumed: so much is started soon enough not to hold a job up."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._last = self._now = 0
+
+    def consumed(self) -> None:
+        self._now += 1
+
+    def jobs(self) -> int:
+        now = time.monotonic()
+        if now - self._began >= WINDOW:
+            self._last = self._now if now - self._began < 2 * WINDOW else 0
+            self._began, self._now = now, 0
+        return min(max(self._last, self._now), MOST)

@@ -1,0 +1,172 @@
+"""Reaper: ends the leases that ran out, by the same rule as any worker. Any number of them may run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from unstuck.errors import StoreError
+from unstuck.ids import process_id
+from unstuck.model import Category, Failure, Job, Outcome, Settled, Word
+from unstuck.retry import crash_fate
+from unstuck.store import Blind, Reclaimed, Store
+
+log = logging.getLogger("unstuck.reaper")
+
+HOLD = 30.0  # seconds a reaper may take between taking leases over and settling them
+BATCH = 200
+STEP = 5.0  # a clock that went this much faster than ours has been set
+FOREVER = 1e9
+SHORTEST_PAUSE = 0.2
+RETRY = 2.0  # seconds until the next try while the store does not answer
+
+
+class Reaper:
+    """Takes over what nobody beats for any more and requeues or fails it.
+
+    ``interval`` 0 switches recovery off, also at start. A lease is not held against a worker for time in
+    which the store could not be reached: that is what ``blind`` spans are for.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        interval: float = 60.0,
+        queues: Sequence[str] | None = None,
+        grace: float = 3600.0,
+        owner: str | None = None,
+    ) -> None:
+        self._store = store
+        self._interval = interval
+        self._queues = queues
+        self._grace = grace
+        self.owner = owner or process_id("reaper")
+        self._blind: deque[tuple[float, float]] = deque(maxlen=32)  # on our monotonic clock
+        self._answered = time.monotonic()
+        self._failing = False
+        self._clocks: tuple[float, float] | None = None
+        self._next_end: float | None = None
+
+    async def run(self) -> None:
+        """Recover at once, then every interval and whenever the next lease ends, until cancelled."""
+        await self.begin()
+        await self.go_on()
+
+    async def go_on(self) -> None:
+        """The periodic part of ``run``."""
+        while self._interval > 0:
+            await asyncio.sleep(self._pause())
+            await self._try()
+
+    async def begin(self) -> None:
+        """The first recovery, before any work is taken; errors are logged, ``run`` tries again."""
+        if self._interval > 0:
+            await self._try()
+        else:
+            log.warning(
+                "recovery is off (interval 0): jobs of dead workers stay in processing until it is on"
+            )
+
+    async def _try(self) -> None:
+        try:
+            await self.recover()
+        except StoreError as error:
+            log.warning("recovery failed, will try again: %s", error)
+        except Exception:
+            log.exception("recovery failed, will try again")
+
+    async def recover(self, *, of: str | None = None) -> list[Outcome]:
+        """End every lease that ran out (or all of a dead owner) and return how."""
+        started = time.monotonic()
+        done: list[Outcome] = []
+        was_failing, self._failing = self._failing, True
+        blind = await self._blindness(was_failing)
+        while True:
+            taken = await self._store.reclaim(
+                self._queues, HOLD, BATCH, self.owner, of=of, blind=blind, grace=self._grace
+            )
+            done += await self._settle(taken)
+            if len(taken.jobs) < BATCH:
+                break
+        self._next_end, self._failing, self._answered = taken.next_end, False, time.monotonic()
+        _tell(done, self._answered - started)
+        return done
+
+    async def _settle(self, taken: Reclaimed) -> list[Outcome]:
+        if taken.adopted:
+            log.info("gave a lease to %d jobs that were processed without one", taken.adopted)
+        outcomes = [crash_fate(job, _silence(job), jitter=random.random()) for job in taken.jobs]  # noqa: S311
+        answers = await self._store.settle(outcomes)
+        return [
+            outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is not Settled.LOST
+        ]
+
+    async def _blindness(self, was_failing: bool) -> list[Blind]:
+        """The spans in which holders could not be heard, as far as this reaper knows."""
+        clock = await self._store.clock()
+        now, there = time.monotonic(), clock.now.timestamp()
+        if was_failing:
+            self._blind.append((self._answered, now))
+        if self._clocks is not None:
+            ahead = (there - self._clocks[1]) - (now - self._clocks[0])
+            if ahead > STEP:
+                log.warning("the store's clock went %.1f s ahead: running leases get that much longer", ahead)
+                self._blind.append((now - ahead, now))
+        self._clocks = (now, there)
+        spans = [Blind(now - since, now - until) for since, until in self._blind]
+        if clock.uptime < FOREVER:
+            spans.append(Blind(FOREVER, clock.uptime))
+        return spans
+
+    def _pause(self) -> float:
+        """Jittered, so that reapers that started together do not stay together."""
+        pause = self._interval * random.uniform(0.9, 1.1)  # noqa: S311 - not a secret
+        if self._failing:
+            pause = min(pause, RETRY)
+        elif self._next_end is not None:
+            pause = min(pause, self._next_end + random.uniform(0.05, 0.15))  # noqa: S311
+        return max(pause, SHORTEST_PAUSE)
+
+
+def _silence(job: Job) -> Failure:
+    """What is known about a worker that fell silent; enough to find it."""
+    heard = "never" if job.heartbeat_at is None else f"last at {job.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
+    return Failure(
+        category=Category.TRANSIENT,
+        code="timeout",
+        reason="lease_expired",
+        message=f"worker {job.owner} was heard {heard}, and its lease ran out",
+        attempt=job.attempts,
+        worker=job.owner or "",
+        details={
+            "owner": job.owner,
+            "lease_until": None if job.lease_until is None else job.lease_until.isoformat(),
+            "heartbeat_at": None if job.heartbeat_at is None else job.heartbeat_at.isoformat(),
+            "stage": job.stage,
+            "attempts": job.attempts,
+            "crashes": job.crashes + 1,
+        },
+    )
+
+
+def _tell(done: Sequence[Outcome], seconds: float) -> None:
+    failures = sum(outcome.word is Word.FAILED for outcome in done)
+    log.log(
+        logging.WARNING if done else logging.INFO,
+        "recovered %d jobs whose lease ran out: %d requeued, %d failed",
+        len(done),
+        len(done) - failures,
+        failures,
+        extra={
+            "recovered": len(done),
+            "reaper.requeues": len(done) - failures,
+            "reaper.failures": failures,
+            "reaper.scan_duration_ms": round(seconds * 1000, 3),
+            "jobIds": [outcome.lease.id for outcome in done],
+        },
+    )

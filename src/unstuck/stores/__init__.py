@@ -1,0 +1,33 @@
+"""Where jobs live: one folder a store, chosen by URL."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, urlsplit
+
+from unstuck.errors import ConfigError
+from unstuck.redact import redact
+from unstuck.store import Store
+
+
+def open_store(url: str) -> Store:
+    """The store behind a URL, not opened yet; its driver is imported only here.
+
+    ``sqlite:///jobs.db`` is a file beside you, ``sqlite:////var/lib/jobs.db`` one by its full path,
+    ``sqlite:///:memory:`` one that is gone when it is closed. ``?events=all`` also records routine events.
+    """
+    parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
+    if parts.scheme != "sqlite":
+        raise ConfigError(f"store {redact(str(url), 100)!r} is not known: use sqlite:///path/to/file.db")
+    if parts.netloc or len(parts.path) < 2:
+        raise ConfigError(
+            f"store {url!r} names no file: use sqlite:///file.db or sqlite:////full/path/file.db"
+        )
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(options.keys() - {"events"}):
+        raise ConfigError(f"store option {unknown[0]!r} is not known: sqlite takes events=all")
+    if (events := options.get("events", "exceptional")) not in ("exceptional", "all"):
+        raise ConfigError(f"store option events={events!r} is not allowed: exceptional (the default) or all")
+
+    from unstuck.stores.sqlite.store import SQLiteStore
+
+    return SQLiteStore(parts.path[1:], all_events=events == "all")

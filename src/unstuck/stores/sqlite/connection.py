@@ -1,0 +1,79 @@
+"""Opens the file the way a queue needs it, and says what went wrong in our own words."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from unstuck.errors import ConfigError, SchemaError, StoreError, StoreUnavailable
+
+PATIENCE = 60.0  # seconds to wait for other processes' writes before giving up
+_UNAVAILABLE = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.FullError,
+    apsw.IOError,
+    apsw.ReadOnlyError,
+    apsw.CantOpenError,
+    apsw.NoMemError,
+)
+
+
+def create(path: str) -> None:
+    """Make the file, readable by its owner only, if it is not there; its -wal and -shm take the same mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"store file {path!r}: the folder {str(Path(path).parent)!r} does not exist; create it"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"store file {path!r} cannot be opened for writing: {error.strerror}") from None
+
+
+def connect(path: str, *, patience: float = PATIENCE) -> apsw.Connection:
+    with speaking_plainly(path):
+        connection = apsw.Connection(path)
+        connection.set_busy_handler(_waiting(patience))
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("synchronous", "full")
+        connection.pragma("foreign_keys", False)
+        connection.pragma("temp_store", "memory")
+        return connection
+
+
+@contextmanager
+def speaking_plainly(path: str) -> Iterator[None]:
+    """Turns the driver's errors into ours, so that nothing above needs to know the driver."""
+    try:
+        yield
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise SchemaError(f"store file {path!r} is damaged or no SQLite database: {error}") from error
+    except _UNAVAILABLE as error:
+        raise StoreUnavailable(f"store file {path!r} cannot be used now: {error}") from error
+    except apsw.Error as error:
+        raise StoreError(f"store file {path!r}: {error}") from error
+
+
+def _waiting(patience: float) -> Callable[[int], bool]:
+    # SQLite's own wait grows to 100 ms and lets the same process win again and again;
+    # short random pauses give sixteen processes about equal turns.
+    started = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal started
+        now = time.monotonic()
+        if tries == 0:
+            started = now
+        if now - started >= patience:
+            return False
+        time.sleep(random.uniform(0.0002, 0.004))  # noqa: S311 - not a secret
+        return True
+
+    return wait

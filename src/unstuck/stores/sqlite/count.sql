@@ -1,0 +1,16 @@
+-- count: jobs by queue and kind, each kind from its own index.
+SELECT queue, 'pending', count(*) FROM job WHERE rank IS NOT NULL GROUP BY queue
+UNION ALL
+SELECT queue, 'pending', count(*) FROM job WHERE status = 'pending' AND rank IS NULL GROUP BY queue
+UNION ALL
+SELECT queue, 'delayed', count(*) FROM job
+WHERE status = 'pending' AND rank IS NULL AND run_at > :now GROUP BY queue
+UNION ALL
+SELECT queue, 'processing', count(*) FROM job WHERE status = 'processing' GROUP BY queue
+UNION ALL
+SELECT queue, 'expired', count(*) FROM job WHERE status = 'processing' AND lease_until < :now GROUP BY queue
+UNION ALL
+SELECT queue, status, count(*) FROM job WHERE finished_at IS NOT NULL GROUP BY status, queue
+UNION ALL
+SELECT queue, 'cancelled', count(*) FROM job
+WHERE finished_at IS NOT NULL AND status = 'failed' AND settled = 'cancelled' GROUP BY queue

@@ -1,0 +1,2 @@
+-- counters: the totals of every queue.
+SELECT queue, name, value FROM counter

@@ -1,0 +1,69 @@
+"""A Filter as a condition. Values travel as parameters; only the fixed texts below make up the SQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unstuck.errors import ConfigError
+from unstuck.model import Filter, Status
+from unstuck.stores.sqlite.rows import json_text, milliseconds
+
+Params = dict[str, Any]
+FINISHED = (Status.COMPLETED, Status.FAILED)
+
+
+def matching(which: Filter, now: int) -> tuple[str, Params]:
+    """The condition and its parameters. Statuses are literals, so that partial indexes can serve."""
+    terms = ["1"]
+    params: Params = {}
+
+    def term(sql: str, **values: Any) -> None:
+        terms.append(sql)
+        params.update(values)
+
+    if which.ids is not None:
+        term("id IN (SELECT value FROM json_each(:ids))", ids=json_text(which.ids))
+    if which.queue is not None:
+        term("queue = :queue", queue=which.queue)
+    if which.status is not None:
+        term(_STATUS[which.status])
+    if which.dead:
+        term(f"{_STATUS[Status.FAILED]} AND settled IS NOT 'cancelled'")
+    if which.task is not None:
+        term("task = :task", task=which.task)
+    if which.key is not None:
+        term("key = :key", key=which.key)
+    if which.owner is not None:
+        term("owner = :owner", owner=which.owner)
+    if which.category is not None:
+        term("error ->> '$.category' = :category", category=str(which.category))
+    if which.code is not None:
+        term("error ->> '$.code' = :code", code=which.code)
+    if which.older_than is not None:
+        term("finished_at < :before", before=now - milliseconds(which.older_than))
+    return " AND ".join(terms), params
+
+
+def order(which: Filter, cursor: str | None) -> tuple[str, str, Params]:
+    """Order by newest, the condition to begin behind a cursor, and its parameters."""
+    by_finish = which.status in FINISHED or which.dead
+    columns, width = ("finished_at DESC, seq DESC", 2) if by_finish else ("seq DESC", 1)
+    if cursor is None:
+        return columns, "1", {}
+    try:
+        place = [int(part) for part in cursor.split(".")]
+    except ValueError:
+        place = []
+    if len(place) != width:
+        raise ConfigError(f"cursor {cursor[:40]!r} is none of this listing: begin again without it")
+    if by_finish:
+        return columns, "(finished_at, seq) < (:at, :seq)", {"at": place[0], "seq": place[1]}
+    return columns, "seq < :seq", {"seq": place[0]}
+
+
+_STATUS = {
+    Status.PENDING: "status = 'pending'",
+    Status.PROCESSING: "status = 'processing'",
+    Status.COMPLETED: "finished_at IS NOT NULL AND status = 'completed'",
+    Status.FAILED: "finished_at IS NOT NULL AND status = 'failed'",
+}

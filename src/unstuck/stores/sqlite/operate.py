@@ -1,0 +1,100 @@
+"""What operators do and see, each as one step inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unstuck.model import Category, Event, Failure, Filter, Ref, Worker
+from unstuck.store import Counts, Page
+from unstuck.stores.sqlite import rows
+from unstuck.stores.sqlite.filters import FINISHED, matching, order
+from unstuck.stores.sqlite.steps import tell
+from unstuck.stores.sqlite.writer import Transaction
+
+CANCELLED = Failure(category=Category.PERMANENT, code="cancelled", message="cancelled by request")
+
+
+def find(tx: Transaction, sql: str, which: Filter, limit: int, cursor: str | None) -> Page:
+    condition, params = matching(which, tx.now)
+    by, behind, place = order(which, cursor)
+    text = sql.format(columns=rows.COLUMNS, matching=f"{condition} AND {behind}", order=by)
+    found = tx.text(text, **params, **place, limit=limit)
+    jobs = [rows.job(row[1:]) for row in found]
+    if len(found) < limit or not found:
+        return Page(jobs, None)
+    last = str(found[-1][0])
+    finished_at = jobs[-1].finished_at
+    if (which.status in FINISHED or which.dead) and finished_at is not None:
+        last = f"{rows.instant(finished_at)}.{last}"
+    return Page(jobs, last)
+
+
+def requeue(tx: Transaction, sql: str, which: Filter, limit: int) -> int:
+    condition, params = matching(which, tx.now)
+    found = tx.text(sql.format(matching=condition), **params, now=tx.now, limit=limit)
+    tell(tx, [("requeued", Ref(*row), {}) for row in found])
+    return len(found)
+
+
+def delete(tx: Transaction, sql: str, which: Filter, limit: int) -> int:
+    condition, params = matching(which, tx.now)
+    found = tx.text(sql.format(matching=condition), **params, limit=limit)
+    for queue, id_ in found:
+        tx.change("delete_events", {"id": id_, "queue": queue})
+    return len(found)
+
+
+def cancel(tx: Transaction, refs: Sequence[Ref]) -> int:
+    error = rows.error_text(CANCELLED, tx.now)
+    ended = [
+        ref
+        for ref in refs
+        if tx.change("cancel", {"id": ref.id, "queue": ref.queue, "now": tx.now, "error": error})
+    ]
+    tell(tx, [("cancelled", ref, {}) for ref in ended])
+    tx.many("tally", [(ref.queue, "cancelled", 1) for ref in ended])
+    return len(ended)
+
+
+def pause(tx: Transaction, queue: str, why: str) -> None:
+    tx.change("pause", {"queue": queue, "now": tx.now, "why": why})
+    _tell_queue(tx, "paused", queue, {"why": why})
+
+
+def resume(tx: Transaction, queue: str) -> bool:
+    lifted = tx.change("resume", {"queue": queue}) > 0
+    if lifted:
+        _tell_queue(tx, "resumed", queue, {})
+    return lifted
+
+
+def count(tx: Transaction) -> list[Counts]:
+    kinds: dict[str, dict[str, int]] = {}
+    for queue, kind, number in tx.rows("count", now=tx.now):
+        of_queue = kinds.setdefault(queue, {})
+        of_queue[kind] = of_queue.get(kind, 0) + number
+    totals: dict[str, dict[str, int]] = {}
+    for queue, name, value in tx.rows("counters"):
+        totals.setdefault(queue, {})[name] = value
+    paused: dict[str, str] = dict(tx.rows("queues"))
+    return [
+        Counts(queue=queue, **kinds.get(queue, {}), paused=paused.get(queue), totals=totals.get(queue, {}))
+        for queue in sorted(kinds.keys() | totals.keys() | paused.keys())
+    ]
+
+
+def workers(tx: Transaction) -> list[Worker]:
+    return [rows.worker(row) for row in tx.rows("workers")]
+
+
+def events(tx: Transaction, after: str | None, job: Ref | None, limit: int) -> list[Event]:
+    behind = int(after) if after is not None and after.isdecimal() else 0
+    if job is None:
+        found = tx.rows("events", after=behind, limit=limit)
+    else:
+        found = tx.rows("job_events", id=job.id, queue=job.queue, after=behind, limit=limit)
+    return [rows.event(row) for row in found]
+
+
+def _tell_queue(tx: Transaction, type_: str, queue: str, details: dict[str, str]) -> None:
+    tx.change("tell", (tx.now, type_, queue, None, rows.json_text(details)))

@@ -1,0 +1,5 @@
+-- reclaim: take a lease over. The attempt was counted when the job was leased.
+UPDATE job SET
+    fence = max(fence + 1, :now), owner = :owner, lease_until = :now + :lease, heartbeat_at = :now
+WHERE id = :id AND queue = :queue AND fence = :fence AND status = 'processing'
+RETURNING fence

@@ -1,0 +1,193 @@
+"""What workers, producers and the reaper do, each as one step inside a transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from unstuck.model import (
+    Beat,
+    Job,
+    Lease,
+    NewJob,
+    Outcome,
+    Ref,
+    Settled,
+    Verdict,
+    Word,
+    Worker,
+)
+from unstuck.store import Blind, Enqueued, Grant, Pulse, Reclaimed, Share
+from unstuck.stores.sqlite import rows
+from unstuck.stores.sqlite.rows import json_text, milliseconds
+from unstuck.stores.sqlite.writer import Row, Transaction
+
+PROMOTE_AT_ONCE = 1000
+REMEMBER_WORKERS = 3600 * 1000
+COUNTED = {"reaper:requeued": "reaper.requeues", "reaper:failed": "reaper.failures"}
+
+
+def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[Enqueued]:
+    answers = [_enqueue(tx, job) for job in jobs]
+    if all_events:
+        tell(tx, [("enqueued", answer.ref, {}) for answer in answers if answer.created])
+    return answers
+
+
+def lease(
+    tx: Transaction, queues: Mapping[str, Share], limit: int, owner: str, all_events: bool
+) -> list[Job]:
+    line: list[tuple[int, int, int]] = []
+    for queue, share in queues.items():
+        tx.change("promote", {"queue": queue, "now": tx.now, "limit": PROMOTE_AT_ONCE})
+        lease_ms = milliseconds(share.seconds)
+        head = tx.rows("line", queue=queue, limit=min(share.limit, limit))
+        line += [(rank, seq, lease_ms) for rank, seq in head]
+    jobs = [
+        rows.job(row)
+        for _, seq, lease_ms in sorted(line)[:limit]
+        for row in tx.rows("lease", seq=seq, now=tx.now, owner=owner, lease=lease_ms)
+    ]
+    if all_events:
+        tell(tx, [("leased", job.ref, {"fence": job.fence, "owner": owner}) for job in jobs])
+    return jobs
+
+
+def heartbeat(tx: Transaction, worker: Worker, beats: Sequence[Beat]) -> Pulse:
+    facts = json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
+    tx.change("seen", {"id": worker.id, "now": tx.now, "facts": facts})
+    tx.change("forget_workers", {"before": tx.now - REMEMBER_WORKERS})
+    verdicts = {beat.lease: _beat(tx, beat) for beat in beats}
+    held = (Lease(*row) for row in tx.rows("held_by", owner=worker.id))
+    return Pulse(verdicts, [lease for lease in held if lease not in verdicts])
+
+
+def settle(tx: Transaction, outcomes: Sequence[Outcome], all_events: bool) -> list[Settled]:
+    answers = [_settle(tx, outcome) for outcome in outcomes]
+    applied = [
+        outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is Settled.APPLIED
+    ]
+    tell(
+        tx,
+        [
+            (outcome.event, outcome.lease.ref, rows.outcome_details(outcome))
+            for outcome in applied
+            if all_events or outcome.word is not Word.COMPLETED
+        ],
+    )
+    _tally(tx, applied)
+    if follow_ups := [job for outcome in applied for job in outcome.then]:
+        enqueue(tx, follow_ups, all_events)
+    return answers
+
+
+def reclaim(
+    tx: Transaction,
+    queues: Sequence[str] | None,
+    seconds: float,
+    limit: int,
+    owner: str,
+    of: str | None,
+    blind: Sequence[Blind],
+    grace: float,
+) -> Reclaimed:
+    wanted = json_text(queues)
+    adopted = tx.rows("adopt", queues=wanted, now=tx.now, grace=milliseconds(grace), limit=limit)
+    tell(tx, [("reaper:adopted", Ref(queue, id_), {"owner": held_by}) for queue, id_, held_by in adopted])
+    if of is not None:
+        found = tx.rows("orphaned", of=of, queues=wanted, limit=limit)
+    else:
+        spans = [(tx.now - milliseconds(span.since), tx.now - milliseconds(span.until)) for span in blind]
+        found = tx.rows("lapsed", now=tx.now, queues=wanted, blind=json_text(spans), limit=limit)
+    jobs = [_take_over(tx, rows.job(row), owner, milliseconds(seconds)) for row in found]
+    [(end,)] = tx.rows("next_end")
+    return Reclaimed(jobs, len(adopted), None if end is None else max(0.0, (end - tx.now) / 1000))
+
+
+def take(tx: Transaction, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
+    tx.change("take_free", {"bucket": bucket, "now": tx.now})
+    [(used, first)] = tx.rows("take_used", bucket=bucket)
+    granted = max(0, min(wanted, capacity - used))
+    tx.many("take", [(bucket, tx.now + milliseconds(interval))] * granted)
+    wait = 0.0 if granted == wanted else ((first - tx.now) / 1000 if first is not None else interval)
+    return Grant(granted, wait)
+
+
+def _enqueue(tx: Transaction, job: NewJob) -> Enqueued:
+    row = rows.new_row(job, tx.now)
+    ref = Ref(job.queue, job.id)
+    if tx.change("enqueue", row):
+        return Enqueued(ref, created=True)
+    if job.again and tx.change("enqueue_again", dict(zip(rows.NEW_COLUMNS, row, strict=True))):
+        return Enqueued(ref, created=True)
+    [(digest,)] = tx.rows("enqueue_existing", id=job.id, queue=job.queue)
+    return Enqueued(ref, created=False, same=digest == job.digest)
+
+
+def _beat(tx: Transaction, beat: Beat) -> Verdict:
+    lease = beat.lease
+    params = {
+        "id": lease.id,
+        "queue": lease.queue,
+        "fence": lease.fence,
+        "now": tx.now,
+        "lease": milliseconds(beat.seconds),
+        "progress": json_text(beat.progress),
+        "stage": beat.stage,
+    }
+    if tx.change("heartbeat", params):
+        return Verdict.HELD
+    ended = tx.rows("settled", id=lease.id, queue=lease.queue)
+    return Verdict.CANCELLED if ended and ended[0][1] == Word.CANCELLED else Verdict.LOST
+
+
+def _settle(tx: Transaction, outcome: Outcome) -> Settled:
+    lease = outcome.lease
+    params = {
+        "id": lease.id,
+        "queue": lease.queue,
+        "fence": lease.fence,
+        "now": tx.now,
+        "status": outcome.status,
+        "word": outcome.word,
+        "refund": outcome.refund,
+        "crashed": int(outcome.crashed),
+        "delay": milliseconds(outcome.delay),
+        "result": json_text(outcome.result),
+        "error": rows.error_text(outcome.failure, tx.now),
+    }
+    if tx.change("settle", params):
+        return Settled.APPLIED
+    ended = tx.rows("settled", id=lease.id, queue=lease.queue)
+    return Settled.REPEATED if ended == [(lease.fence, outcome.word)] else Settled.LOST
+
+
+def _take_over(tx: Transaction, job: Job, owner: str, lease_ms: int) -> Job:
+    [(fence,)] = tx.rows(
+        "reclaim", id=job.id, queue=job.queue, fence=job.fence, now=tx.now, owner=owner, lease=lease_ms
+    )
+    return msgspec.structs.replace(job, fence=fence)
+
+
+def tell(tx: Transaction, events: Sequence[tuple[str, Ref, dict[str, Any]]]) -> None:
+    if events:
+        tx.many("tell", [_event_row(tx.now, *event) for event in events])
+
+
+def _event_row(now: int, type_: str, ref: Ref, details: dict[str, Any]) -> Row:
+    return (now, type_, ref.queue, ref.id, json_text(details))
+
+
+def _tally(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
+    counts: Counter[tuple[str, str]] = Counter()
+    for outcome in outcomes:
+        counts[outcome.lease.queue, str(outcome.word)] += 1
+        if outcome.crashed:
+            counts[outcome.lease.queue, "crashed"] += 1
+        if name := COUNTED.get(outcome.event.partition("(")[0]):
+            counts[outcome.lease.queue, name] += 1
+    if counts:
+        tx.many("tally", [(queue, name, count) for (queue, name), count in counts.items()])

@@ -1,0 +1,178 @@
+"""SQLiteStore: the Store protocol on one file."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from unstuck.errors import StoreUnavailable
+from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Worker
+from unstuck.store import Blind, Clock, Counts, Enqueued, Grant, Page, Pulse, Reclaimed, Share
+from unstuck.stores.sqlite import operate, rows, steps
+from unstuck.stores.sqlite.connection import connect, create, speaking_plainly
+from unstuck.stores.sqlite.migrate import migrate
+from unstuck.stores.sqlite.watch import Watch
+from unstuck.stores.sqlite.writer import Step, Transaction, Writer
+from unstuck.stores.statements import statements
+
+T = TypeVar("T")
+MEMORY = ":memory:"
+
+
+class SQLiteStore:
+    """All writes go through one thread, all reads through another; neither holds up the event loop."""
+
+    def __init__(self, path: str, *, all_events: bool = False) -> None:
+        self._ephemeral = path == MEMORY
+        self._path = path
+        self._all_events = all_events
+        self._sql = _statements()
+        self._open = False
+
+    async def __aenter__(self) -> Self:
+        if self._ephemeral:
+            self._folder = tempfile.TemporaryDirectory(prefix="unstuck-")
+            self._path = str(Path(self._folder.name) / "jobs.db")
+        create(self._path)
+        self._writer = await asyncio.to_thread(Writer, self._path, self._sql, ephemeral=self._ephemeral)
+        self._reading = connect(self._path)
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="unstuck-reader")
+        self._watch = Watch(self._path, self._sql["work"])
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open = False
+        await self._writer.close()
+        self._watch.close()
+        await asyncio.to_thread(self._reader.shutdown)
+        self._reading.close()
+        if self._ephemeral:
+            self._folder.cleanup()
+
+    async def migrate(self) -> None:
+        await self._write(migrate)
+
+    async def clock(self) -> Clock:
+        return await self._read(lambda tx: Clock(rows.at(tx.now)))
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        if not jobs:
+            return []
+        return await self._write(lambda tx: steps.enqueue(tx, jobs, self._all_events))
+
+    async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
+        if not queues or limit < 1:
+            return []
+        return await self._write(
+            lambda tx: steps.lease(tx, queues, limit, owner, self._all_events), durable=False
+        )
+
+    async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
+        return await self._write(lambda tx: steps.heartbeat(tx, worker, beats), durable=False)
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
+        if not outcomes:
+            return []
+        return await self._write(lambda tx: steps.settle(tx, outcomes, self._all_events))
+
+    async def reclaim(
+        self,
+        queues: Sequence[str] | None,
+        seconds: float,
+        limit: int,
+        owner: str,
+        *,
+        of: str | None = None,
+        blind: Sequence[Blind] = (),
+        grace: float = 3600.0,
+    ) -> Reclaimed:
+        return await self._write(
+            lambda tx: steps.reclaim(tx, queues, seconds, limit, owner, of, blind, grace), durable=False
+        )
+
+    async def take(self, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
+        if wanted < 1:
+            return Grant(0, 0.0)
+        return await self._write(lambda tx: steps.take(tx, bucket, wanted, capacity, interval), durable=False)
+
+    async def give_back(self, bucket: str, count: int) -> None:
+        if count < 1:
+            return
+        params = {"bucket": bucket, "count": count}
+        await self._write(lambda tx: tx.change("give_back", params), durable=False)
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> None:
+        self._must_be_open()
+        await self._watch.wait(queues, timeout)
+
+    async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
+        if which.ids == () or limit < 1:
+            return Page([], None)
+        return await self._read(lambda tx: operate.find(tx, self._sql["find"], which, limit, cursor))
+
+    async def count(self) -> list[Counts]:
+        return await self._read(operate.count)
+
+    async def workers(self) -> list[Worker]:
+        return await self._read(operate.workers)
+
+    async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
+        return await self._read(lambda tx: operate.events(tx, after, job, limit))
+
+    async def requeue(self, which: Filter, limit: int = 1000) -> int:
+        if which.ids == ():
+            return 0
+        return await self._write(lambda tx: operate.requeue(tx, self._sql["requeue"], which, limit))
+
+    async def delete(self, which: Filter, limit: int = 1000) -> int:
+        if which.ids == ():
+            return 0
+        return await self._write(lambda tx: operate.delete(tx, self._sql["delete"], which, limit))
+
+    async def cancel(self, refs: Sequence[Ref]) -> int:
+        if not refs:
+            return 0
+        return await self._write(lambda tx: operate.cancel(tx, refs))
+
+    async def pause(self, queue: str, why: str) -> None:
+        await self._write(lambda tx: operate.pause(tx, queue, why))
+
+    async def resume(self, queue: str) -> bool:
+        return await self._write(lambda tx: operate.resume(tx, queue))
+
+    async def _write(self, step: Step[T], *, durable: bool = True) -> T:
+        self._must_be_open()
+        return await self._writer.run(step, durable=durable)
+
+    async def _read(self, step: Callable[[Transaction], T]) -> T:
+        self._must_be_open()
+        return await asyncio.get_running_loop().run_in_executor(self._reader, self._see, step)
+
+    def _see(self, step: Callable[[Transaction], T]) -> T:
+        with speaking_plainly(self._path):
+            self._reading.execute("BEGIN")  # one snapshot for all statements of a step
+            try:
+                return step(Transaction(self._reading, self._sql))
+            finally:
+                self._reading.execute("ROLLBACK")
+
+    def _must_be_open(self) -> None:
+        if not self._open:
+            raise StoreUnavailable(f"store file {self._path!r} is not open: use it inside 'async with'")
+
+
+def _statements() -> dict[str, str]:
+    texts = statements("unstuck.stores.sqlite", ".sql")
+    # Those with a {matching} are completed per call, by the fixed texts of filters.py.
+    return {
+        name: text if "{matching}" in text else text.replace("{columns}", rows.COLUMNS)
+        for name, text in texts.items()
+    }

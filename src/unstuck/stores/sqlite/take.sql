@@ -1,0 +1,2 @@
+-- take: hand out one token.
+INSERT INTO token (bucket, free_at) VALUES (?, ?)

@@ -1,0 +1,2 @@
+-- take_free: drop the tokens that have returned.
+DELETE FROM token WHERE bucket = :bucket AND free_at <= :now

@@ -1,0 +1,3 @@
+-- tally: add to a counter.
+INSERT INTO counter (queue, name, value) VALUES (?, ?, ?)
+ON CONFLICT (queue, name) DO UPDATE SET value = value + excluded.value

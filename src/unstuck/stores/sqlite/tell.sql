@@ -1,0 +1,2 @@
+-- tell: write an event.
+INSERT INTO event (at, type, queue, job, details) VALUES (?, ?, ?, ?, ?)

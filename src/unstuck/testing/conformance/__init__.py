@@ -1,0 +1,33 @@
+"""The suite that judges every store. A store's test is a ``harness`` fixture and one import::
+
+import pytest
+from unstuck.testing.conformance import *
+
+@pytest.fixture
+async def harness(tmp_path):
+    async with MyHarness(tmp_path) as harness:
+        yield harness
+"""
+
+import pytest
+
+from unstuck.testing.conformance.enqueue import *
+from unstuck.testing.conformance.events import *
+from unstuck.testing.conformance.heartbeat import *
+from unstuck.testing.conformance.lease import *
+from unstuck.testing.conformance.limits import *
+from unstuck.testing.conformance.machine import *
+from unstuck.testing.conformance.operate import *
+from unstuck.testing.conformance.priority import *
+from unstuck.testing.conformance.races import *
+from unstuck.testing.conformance.reclaim import *
+from unstuck.testing.conformance.recovery import *
+from unstuck.testing.conformance.release import *
+from unstuck.testing.conformance.settle import *
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

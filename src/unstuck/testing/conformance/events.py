@@ -1,0 +1,76 @@
+"""Events are written with the change they tell of."""
+
+from __future__ import annotations
+
+import pytest
+
+from unstuck.model import Filter, Ref, completed, failed, released, retried
+from unstuck.store import Store
+from unstuck.testing.conformance.given import leased, one_leased, trouble
+from unstuck.testing.harness import Harness
+
+
+async def types(store: Store, ref: Ref) -> list[str]:
+    return [event.type for event in await store.events(job=ref)]
+
+
+@pytest.mark.accepts("REAP-060")
+async def test_exceptional_changes_always_leave_an_event(harness: Harness) -> None:
+    job = await one_leased(harness.store, max_attempts=9)
+    await harness.store.settle([released(job.lease, why="no token")])
+    [job] = await leased(harness.store)
+    await harness.store.settle([retried(job.lease, trouble(), 0.0)])
+    [job] = await leased(harness.store)
+    await harness.store.settle([failed(job.lease, trouble())])
+    await harness.store.requeue(Filter(ids=(job.id,)))
+    await harness.store.cancel([job.ref])
+
+    told = [
+        event for event in await harness.store.events(job=job.ref) if event.type not in ("enqueued", "leased")
+    ]
+    assert [event.type for event in told] == ["released", "retried", "failed", "requeued", "cancelled"]
+    assert told[0].data["details"]["why"] == "no token"
+    assert told[1].data["details"]["message"] == "it did not work"
+
+
+async def test_an_outcome_that_was_refused_leaves_no_event(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    await harness.store.settle([failed(job.lease, trouble())])
+    await harness.store.settle([failed(job.lease, trouble()), released(job.lease)])
+
+    assert (await types(harness.store, job.ref)).count("failed") == 1
+    assert "released" not in await types(harness.store, job.ref)
+
+
+async def test_pauses_are_events_of_the_queue(harness: Harness) -> None:
+    await harness.store.pause("q", "why not")
+    await harness.store.resume("q")
+
+    events = await harness.store.events()
+    assert [(event.type, event.queue, event.job) for event in events] == [
+        ("paused", "q", None),
+        ("resumed", "q", None),
+    ]
+    assert events[0].data["details"] == {"why": "why not"}
+
+
+async def test_events_can_be_followed_behind_a_cursor(harness: Harness) -> None:
+    job = await one_leased(harness.store, max_attempts=9)
+    for _ in range(5):
+        await harness.store.settle([retried(job.lease, trouble(), 0.0)])
+        [job] = await leased(harness.store)
+
+    first = await harness.store.events(limit=2)
+    rest = await harness.store.events(after=first[-1].cursor)
+
+    assert len(first) == 2
+    cursors = [event.cursor for event in first + rest]
+    assert len(set(cursors)) == len(cursors) >= 5
+    assert [event.at for event in first + rest] == sorted(event.at for event in first + rest)
+
+
+async def test_a_plain_life_needs_no_events(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    await harness.store.settle([completed(job.lease)])
+
+    assert await types(harness.store, job.ref) == []

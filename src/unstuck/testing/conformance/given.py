@@ -1,0 +1,58 @@
+"""Short words for what the tests begin with."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from unstuck.ids import digest, keyed_id, new_id
+from unstuck.model import Category, Failure, Filter, Job, NewJob, Ref, Status
+from unstuck.payload import encode
+from unstuck.store import Counts, Share, Store
+
+QUEUE = "q"
+
+
+def new(queue: str = QUEUE, *, key: str | None = None, payload: Any = None, **facts: Any) -> NewJob:
+    id_ = facts.pop("id", None) or (new_id() if key is None else keyed_id(queue, key))
+    said = None if key is None else digest("task", encode(payload, "payload"))
+    return NewJob(queue=queue, task="task", id=id_, key=key, digest=said, payload=payload, **facts)
+
+
+async def enqueued(store: Store, count: int = 1, **facts: Any) -> list[Ref]:
+    return [answer.ref for answer in await store.enqueue([new(**facts) for _ in range(count)])]
+
+
+async def leased(
+    store: Store, limit: int = 1, *, owner: str = "w", seconds: float = 60.0, queue: str = QUEUE
+) -> list[Job]:
+    return await store.lease({queue: Share(seconds, limit)}, limit, owner)
+
+
+async def one_leased(store: Store, *, owner: str = "w", seconds: float = 60.0, **facts: Any) -> Job:
+    """A fresh job in the hands of a worker."""
+    await enqueued(store, **facts)
+    [job] = await leased(store, owner=owner, seconds=seconds)
+    return job
+
+
+async def look(store: Store, ref: Ref) -> Job:
+    [job] = (await store.find(Filter(ids=(ref.id,), queue=ref.queue))).jobs
+    return job
+
+
+async def counts(store: Store, queue: str = QUEUE) -> Counts:
+    return {of.queue: of for of in await store.count()}.get(queue) or Counts(queue=queue)
+
+
+async def states(store: Store, queue: str = QUEUE) -> dict[str, int]:
+    of = await counts(store, queue)
+    return {str(status): getattr(of, status) for status in Status if getattr(of, status)}
+
+
+def trouble(category: Category = Category.TRANSIENT, **facts: Any) -> Failure:
+    return Failure(category=category, code="trouble", message="it did not work", **facts)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,127 @@
+"""lease: each due job to exactly one worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import pairwise
+
+import pytest
+
+from unstuck.model import Beat, Status, Worker, retried
+from unstuck.store import Share
+from unstuck.testing.conformance.given import counts, enqueued, leased, look, one_leased, trouble
+from unstuck.testing.harness import Harness
+
+
+@pytest.mark.accepts("EMB-144", "MQ-011")
+async def test_a_lease_names_its_owner_and_its_end_and_costs_an_attempt(harness: Harness) -> None:
+    [ref] = await enqueued(harness.store)
+
+    [job] = await leased(harness.store, owner="ann", seconds=300.0)
+
+    stored = await look(harness.store, ref)
+    assert (stored.status, stored.owner, stored.attempts) == (Status.PROCESSING, "ann", 1)
+    assert stored == job
+    assert stored.lease_until is not None
+    assert stored.started_at is not None
+    assert (stored.lease_until - stored.started_at).total_seconds() == pytest.approx(300.0, abs=0.01)
+
+
+@pytest.mark.accepts("REC-005", "EMB-076")
+async def test_a_leased_job_is_not_leased_again(harness: Harness) -> None:
+    await one_leased(harness.store)
+
+    assert await leased(await harness.another(), owner="other") == []
+
+
+async def test_no_more_than_the_limit_and_no_more_than_each_queues_share(harness: Harness) -> None:
+    await enqueued(harness.store, 5, queue="a")
+    await enqueued(harness.store, 5, queue="b")
+
+    first = await harness.store.lease({"a": Share(60.0, 1), "b": Share(60.0, 5)}, 4, "w")
+    assert len(first) == 4
+    assert sum(job.queue == "a" for job in first) <= 1
+    assert len(await harness.store.lease({"a": Share(60.0, 10)}, 10, "w")) >= 4
+
+
+async def test_each_queue_has_its_own_lease_length(harness: Harness) -> None:
+    await enqueued(harness.store, queue="short")
+    await enqueued(harness.store, queue="long")
+
+    jobs = await harness.store.lease({"short": Share(10.0, 1), "long": Share(600.0, 1)}, 2, "w")
+
+    lengths = {
+        job.queue: (job.lease_until - job.started_at).total_seconds()
+        for job in jobs
+        if job.lease_until and job.started_at
+    }
+    assert lengths == pytest.approx({"short": 10.0, "long": 600.0}, abs=0.01)
+
+
+async def test_other_queues_are_left_alone(harness: Harness) -> None:
+    await enqueued(harness.store, queue="theirs")
+
+    assert await leased(harness.store, queue="ours") == []
+
+
+async def test_asking_for_nothing_takes_nothing(harness: Harness) -> None:
+    await enqueued(harness.store)
+
+    assert await harness.store.lease({}, 5, "w") == []
+    assert await harness.store.lease({"q": Share(60.0, 5)}, 0, "w") == []
+    assert (await counts(harness.store)).pending == 1
+
+
+async def test_first_come_first_served_also_within_one_batch(harness: Harness) -> None:
+    refs = await enqueued(harness.store, 20)
+    refs += await enqueued(harness.store, 5)
+
+    assert [job.ref for job in await leased(harness.store, 25)] == refs
+
+
+async def test_the_fence_grows_with_every_lease(harness: Harness) -> None:
+    job = await one_leased(harness.store, max_attempts=10)
+    fences = [job.fence]
+    for _ in range(5):
+        await harness.store.settle([retried(job.lease, trouble(), 0.0)])
+        [job] = await leased(harness.store)
+        fences.append(job.fence)
+
+    assert all(earlier < later for earlier, later in pairwise(fences))
+
+
+async def test_a_new_lease_starts_without_the_old_ones_progress(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0, progress=0.9, stage="late")])
+    await harness.store.settle([retried(job.lease, trouble(), 0.0)])
+
+    [again] = await leased(harness.store)
+    assert (again.progress, again.stage) == (None, None)
+
+
+async def test_wait_returns_at_once_when_there_is_work(harness: Harness) -> None:
+    await enqueued(harness.store)
+
+    await harness.store.wait(["q"], 60.0)  # the test's own time limit fails it otherwise
+
+
+async def test_wait_wakes_up_when_another_client_enqueues(harness: Harness) -> None:
+    waiting = asyncio.create_task(harness.store.wait(["q"], 60.0))
+    await asyncio.sleep(0.05)
+    await enqueued(await harness.another())
+
+    await asyncio.wait_for(waiting, 10.0)
+
+
+async def test_wait_wakes_up_when_a_delayed_job_becomes_due(harness: Harness) -> None:
+    await enqueued(harness.store, delay=0.3)
+
+    await asyncio.wait_for(harness.store.wait(["q"], 60.0), 10.0)
+    assert len(await leased(harness.store)) == 1
+
+
+async def test_wait_without_work_ends_after_its_time(harness: Harness) -> None:
+    began = time.monotonic()
+    await harness.store.wait(["q"], 0.2)
+    assert 0.15 < time.monotonic() - began < 5.0

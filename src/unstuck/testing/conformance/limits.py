@@ -1,0 +1,57 @@
+"""take and give_back: at most so many tokens in any window, shared by all clients of the store."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from unstuck.store import Grant
+from unstuck.testing.harness import Harness
+
+
+async def test_no_more_than_the_capacity_is_granted(harness: Harness) -> None:
+    first = await harness.store.take("b", 3, 5, 60.0)
+    second = await (await harness.another()).take("b", 3, 5, 60.0)
+    third = await harness.store.take("b", 1, 5, 60.0)
+
+    assert (first.granted, second.granted, third.granted) == (3, 2, 0)
+    assert (first.wait, third.wait) == (0.0, pytest.approx(60.0, abs=10.0))
+
+
+async def test_each_token_returns_one_interval_after_it_was_taken(harness: Harness) -> None:
+    await harness.store.take("b", 3, 5, 60.0)
+    await harness.age(40)
+    await harness.store.take("b", 2, 5, 60.0)
+    await harness.age(21)  # the first three are back, the last two are not
+
+    assert (await harness.store.take("b", 5, 5, 60.0)).granted == 3
+    assert (await harness.store.take("b", 1, 5, 60.0)).wait == pytest.approx(39.0, abs=10.0)
+
+
+async def test_unused_tokens_can_be_given_back(harness: Harness) -> None:
+    await harness.store.take("b", 5, 5, 60.0)
+
+    await harness.store.give_back("b", 2)
+
+    assert (await harness.store.take("b", 5, 5, 60.0)).granted == 2
+
+
+async def test_buckets_do_not_mix(harness: Harness) -> None:
+    await harness.store.take("a", 5, 5, 60.0)
+
+    assert (await harness.store.take("b", 5, 5, 60.0)).granted == 5
+
+
+async def test_asking_for_nothing_gets_nothing(harness: Harness) -> None:
+    assert await harness.store.take("b", 0, 5, 60.0) == Grant(0, 0.0)
+    await harness.store.give_back("b", 0)
+    assert (await harness.store.take("b", 9, 5, 60.0)).granted == 5
+
+
+async def test_many_takers_at_once_share_exactly_the_capacity(harness: Harness) -> None:
+    stores = [await harness.another() for _ in range(4)]
+
+    grants = await asyncio.gather(*(store.take("b", 3, 20, 60.0) for store in stores * 5))
+
+    assert sum(grant.granted for grant in grants) == 20

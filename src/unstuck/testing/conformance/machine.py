@@ -1,0 +1,180 @@
+"""A state machine drives the store and the reference model through the same steps and compares them.
+
+Leases are drawn from all that were ever granted, stale ones included: that is where fencing bugs live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Coroutine
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from unstuck.model import Beat, Filter, Lease, Outcome, Ref, Worker, completed, failed, released, retried
+from unstuck.store import Share
+from unstuck.testing.conformance.given import new, trouble
+from unstuck.testing.conformance.reference import Model
+from unstuck.testing.harness import Harness
+
+T = TypeVar("T")
+# Leases and delays end on 5, steps of time on 0: nothing ends at the very moment a test looks.
+LEASE = 65.0
+HOLD = 35.0
+DELAYS = (0.0, 25.0, 95.0)
+STEPS = (10.0, 40.0, 100.0)
+EXAMPLES = int(os.environ.get("UNSTUCK_EXAMPLES", "40"))
+
+any_index = st.integers(0, 10**6)
+endings = st.sampled_from(["completed", "failed", "retried", "crashed", "released"])
+
+
+class StoreMachine(RuleBasedStateMachine):
+    harness: ClassVar[Harness]
+    loop: ClassVar[asyncio.AbstractEventLoop]
+    number = itertools.count()
+
+    @initialize()
+    def begin(self) -> None:
+        self.queue = f"machine-{next(self.number)}"  # one store serves all examples, each in its own queue
+        self.model = Model()
+        self.leases: list[Lease] = []
+        self.store = self.harness.store
+
+    @rule(
+        key=st.sampled_from([None, "a", "b", "c"]),
+        again=st.booleans(),
+        delay=st.sampled_from(DELAYS),
+        priority=st.sampled_from([0, 0, 1, 9]),
+    )
+    def enqueue(self, key: str | None, again: bool, delay: float, priority: int) -> None:
+        job = new(self.queue, key=key, again=again and key is not None, delay=delay, priority=priority)
+        [answer] = self._do(self.store.enqueue([job]))
+        assert answer.created == self.model.enqueue(job)
+
+    @rule(limit=st.integers(1, 3), owner=st.sampled_from(["ann", "bob"]))
+    def lease(self, limit: int, owner: str) -> None:
+        due = self.model.due()
+        jobs = self._do(self.store.lease({self.queue: Share(LEASE, limit)}, limit, owner))
+        assert len(jobs) == min(limit, len(due))
+        for job in jobs:
+            self.model.lease(job.lease, owner, LEASE)
+            self.leases.append(job.lease)
+        ranks = [self.model.rows[job.id].rank for job in jobs]
+        left = [row.rank for row in self.model.due()]
+        assert not ranks or not left or max(ranks) <= min(left) + 1.0, "a job was passed over"
+
+    @precondition(lambda self: self.leases)
+    @rule(which=st.lists(any_index, min_size=1, max_size=4))
+    def heartbeat(self, which: list[int]) -> None:
+        leases = list(dict.fromkeys(self._lease(index) for index in which))
+        answer = self._do(self.store.heartbeat(Worker(id="nobody"), [Beat(lease, LEASE) for lease in leases]))
+        assert answer.verdicts == {lease: self.model.beat(lease, LEASE) for lease in leases}
+
+    @precondition(lambda self: self.leases)
+    @rule(which=st.lists(st.tuples(any_index, endings, st.sampled_from(DELAYS)), min_size=1, max_size=4))
+    def settle(self, which: list[tuple[int, str, float]]) -> None:
+        outcomes = [_ending(self._lease(index), kind, delay) for index, kind, delay in which]
+        assert self._do(self.store.settle(outcomes)) == [self.model.settle(outcome) for outcome in outcomes]
+
+    @rule(limit=st.integers(1, 3))
+    def reclaim(self, limit: int) -> None:
+        lapsed = self.model.lapsed()
+        taken = self._do(self.store.reclaim([self.queue], HOLD, limit, "reaper"))
+        assert len(taken.jobs) == min(limit, len(lapsed))
+        for job in taken.jobs:
+            self.model.reclaim(job.lease, "reaper", HOLD)
+            self.leases.append(job.lease)
+
+    @rule(seconds=st.sampled_from(STEPS))
+    def time_passes(self, seconds: float) -> None:
+        self._do(self.harness.age(seconds))
+        self.model.now += seconds
+
+    @precondition(lambda self: self.model.rows)
+    @rule(index=any_index, act=st.sampled_from(["cancel", "requeue", "delete"]))
+    def operate(self, index: int, act: str) -> None:
+        ids = list(self.model.rows)
+        id_ = ids[index % len(ids)]
+        which = Filter(queue=self.queue, ids=(id_,))
+        match act:
+            case "cancel":
+                assert self._do(self.store.cancel([Ref(self.queue, id_)])) == self.model.cancel(id_)
+                self.model.rows[id_].fence = self._fence(id_)
+            case "requeue":
+                assert self._do(self.store.requeue(which)) == self.model.requeue(id_)
+            case "delete":
+                assert self._do(self.store.delete(which)) == self.model.delete(id_)
+
+    @rule(pause=st.booleans())
+    def pause_or_resume(self, pause: bool) -> None:
+        if pause:
+            self._do(self.store.pause(self.queue, "the machine says so"))
+        else:
+            assert self._do(self.store.resume(self.queue)) == self.model.paused
+        self.model.paused = pause
+
+    @invariant()
+    def store_and_model_agree(self) -> None:
+        if not hasattr(self, "queue"):
+            return
+        jobs = self._do(self.store.find(Filter(queue=self.queue), 1000)).jobs
+        stored = {job.id: (job.status, job.attempts, job.crashes, job.fence, job.owner) for job in jobs}
+        rows = self.model.rows.items()
+        assert stored == {
+            id_: (row.status, row.attempts, row.crashes, row.fence, row.owner) for id_, row in rows
+        }
+        for job in jobs:
+            assert 0 <= job.crashes <= job.attempts
+
+    def _lease(self, index: int) -> Lease:
+        return self.leases[index % len(self.leases)]
+
+    def _fence(self, id_: str) -> int:
+        [job] = self._do(self.store.find(Filter(queue=self.queue, ids=(id_,)))).jobs
+        assert job.fence >= self.model.rows[id_].fence
+        return job.fence
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
+
+
+def _ending(lease: Lease, kind: str, delay: float) -> Outcome:
+    match kind:
+        case "completed":
+            return completed(lease)
+        case "failed":
+            return failed(lease, trouble())
+        case "retried":
+            return retried(lease, trouble(), delay)
+        case "crashed":
+            return retried(lease, trouble(), delay, crashed=True)
+        case _:
+            return released(lease, delay)
+
+
+@pytest.mark.timeout(600)
+async def test_a_store_behaves_as_the_reference_model(harness: Harness) -> None:
+    StoreMachine.harness = harness
+    StoreMachine.loop = asyncio.get_running_loop()
+    how = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=40,
+        deadline=None,
+        derandomize=os.environ.get("CI") == "true",
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    await asyncio.to_thread(run_state_machine_as_test, StoreMachine, settings=how)

@@ -1,0 +1,308 @@
+"""Recovery as the reaper does it: reclaim, the retry rule, settle."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from unstuck.errors import StoreUnavailable
+from unstuck.jobs import Jobs
+from unstuck.model import Category, Outcome, Settled, Status, completed, released
+from unstuck.reaper import Reaper
+from unstuck.retry import fate
+from unstuck.store import Store
+from unstuck.testing.conformance.given import counts, enqueued, leased, look, one_leased, states, trouble
+from unstuck.testing.harness import Harness
+
+
+async def recover(store: Store) -> list[Outcome]:
+    return await Reaper(store).recover()
+
+
+@pytest.mark.accepts("REC-001", "REC-002", "REAP-011")
+async def test_an_expired_job_is_pending_again_with_its_lock_cleared(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    await harness.age(61)
+
+    await recover(harness.store)
+
+    stored = await look(harness.store, job.ref)
+    assert (stored.status, stored.owner, stored.lease_until, stored.heartbeat_at) == (
+        Status.PENDING,
+        None,
+        None,
+        None,
+    )
+
+
+@pytest.mark.accepts("REC-003", "REC-044", "EMB-072")
+async def test_a_recovered_job_can_be_leased_and_done_by_any_worker(harness: Harness) -> None:
+    job = await one_leased(harness.store, owner="crashed")
+    await harness.age(61)
+    await recover(harness.store)
+
+    [again] = await leased(await harness.another(), owner="healthy")
+
+    assert again.ref == job.ref
+    assert await harness.store.settle([completed(again.lease)]) == [Settled.APPLIED]
+
+
+@pytest.mark.accepts("REC-049", "REAP-042", "REAP-034")
+async def test_a_live_lease_is_left_alone(harness: Harness) -> None:
+    job = await one_leased(harness.store, seconds=600.0)
+    await harness.age(500)
+
+    assert await recover(harness.store) == []
+    assert (await look(harness.store, job.ref)).lease == job.lease
+
+
+@pytest.mark.accepts("REAP-010", "REAP-012", "REAP-051")
+async def test_below_the_maximum_it_is_requeued_with_the_lapse_backoff(harness: Harness) -> None:
+    job = await one_leased(harness.store, max_attempts=3, lapse_backoff=(30.0, 120.0, 600.0))
+    await harness.age(61)
+
+    await recover(harness.store)
+
+    assert (await look(harness.store, job.ref)).status is Status.PENDING
+    assert await leased(harness.store) == []
+    await harness.age(29)
+    assert await leased(harness.store) == []
+    await harness.age(8)
+    assert [again.ref for again in await leased(harness.store)] == [job.ref]
+
+
+@pytest.mark.accepts("REAP-050")
+async def test_the_lapse_backoff_grows_with_the_attempts(harness: Harness) -> None:
+    job = await one_leased(harness.store, max_attempts=5, lapse_backoff=(30.0, 120.0, 600.0))
+    delays = []
+    for _ in range(3):
+        await harness.age(61)
+        [outcome] = await recover(harness.store)
+        delays.append(outcome.delay)
+        await harness.age(800)
+        [job] = await leased(harness.store)
+
+    for delay, step in zip(delays, (30.0, 120.0, 600.0), strict=True):
+        assert step <= delay <= 1.2 * step
+
+
+@pytest.mark.accepts("REAP-020", "REAP-021", "REAP-022")
+async def test_at_the_maximum_it_fails_with_timeout_and_lease_expired(harness: Harness) -> None:
+    job = await one_leased(harness.store, max_attempts=1)
+    await harness.age(61)
+
+    await recover(harness.store)
+
+    stored = await look(harness.store, job.ref)
+    assert stored.status is Status.FAILED
+    assert stored.error is not None
+    assert (stored.error.code, stored.error.reason) == ("timeout", "lease_expired")
+    assert (stored.owner, stored.lease_until, stored.heartbeat_at) == (None, None, None)
+
+
+@pytest.mark.accepts("REAP-025")
+async def test_the_failed_record_says_who_held_it_and_when_he_was_last_heard(harness: Harness) -> None:
+    job = await one_leased(harness.store, owner="worker-host-123", max_attempts=1)
+    await harness.age(61)
+    held = await look(harness.store, job.ref)
+
+    await recover(harness.store)
+
+    error = (await look(harness.store, job.ref)).error
+    assert error is not None
+    assert error.worker == "worker-host-123"
+    assert held.heartbeat_at is not None
+    assert error.details["heartbeat_at"] == held.heartbeat_at.isoformat()
+    assert error.attempt == 1
+
+
+@pytest.mark.accepts("REAP-013", "REAP-023", "REAP-061")
+async def test_what_the_reaper_did_is_told_by_an_event(harness: Harness) -> None:
+    requeued = await one_leased(harness.store, max_attempts=2)
+    failing = await one_leased(harness.store, max_attempts=1)
+    await harness.age(61)
+    await recover(harness.store)
+
+    for job, type_ in ((requeued, "reaper:requeued"), (failing, "reaper:failed(timeout)")):
+        event = (await harness.store.events(job=job.ref))[-1]
+        assert event.type == type_
+        assert set(event.data) == {"type", "table", "details"}
+        assert event.data["type"] == type_
+        assert event.data["table"]
+        assert event.data["details"]["owner"] == "w"
+
+
+@pytest.mark.accepts("REAP-014", "REAP-024")
+async def test_the_counters_of_the_reaper_live_in_the_store(harness: Harness) -> None:
+    await enqueued(harness.store, 2, max_attempts=2)
+    await enqueued(harness.store, 1, max_attempts=1)
+    await leased(harness.store, 3)
+    await harness.age(61)
+    await recover(harness.store)
+
+    totals = (await counts(await harness.another())).totals
+    assert (totals["reaper.requeues"], totals["reaper.failures"]) == (2, 1)
+
+
+@pytest.mark.accepts("EMB-073", "REC-048")
+async def test_with_a_crash_budget_a_crash_is_not_a_failure(harness: Harness) -> None:
+    job = await one_leased(harness.store, max_attempts=1, max_crashes=10)
+    await harness.age(61)
+    await recover(harness.store)
+
+    [job] = await leased(harness.store)
+    assert (job.attempts, job.crashes) == (2, 1)
+    outcome = fate(job, trouble())
+    assert outcome.status is Status.FAILED, "the first real failure of one allowed attempt is final"
+
+
+@pytest.mark.accepts("REAP-001")
+async def test_a_job_that_kills_every_worker_ends_when_its_crash_budget_is_spent(harness: Harness) -> None:
+    [ref] = await enqueued(harness.store, max_attempts=2, max_crashes=3)
+    for crash in range(1, 4):
+        assert len(await leased(harness.store)) == 1
+        await harness.age(61)
+        await recover(harness.store)
+        assert (await look(harness.store, ref)).crashes == crash
+
+    job = await look(harness.store, ref)
+    assert job.status is Status.FAILED
+    assert await leased(harness.store) == []
+
+
+@pytest.mark.accepts("EMB-035", "EMB-036", "EMB-148")
+async def test_the_third_transient_failure_of_three_is_final(harness: Harness) -> None:
+    [ref] = await enqueued(harness.store)  # three attempts are the default
+    for attempt in range(1, 4):
+        [job] = await leased(harness.store)
+        assert job.attempts == attempt
+        await harness.store.settle([fate(job, trouble())])
+        await harness.age(10)
+
+    assert (await look(harness.store, ref)).status is Status.FAILED
+    assert await leased(harness.store) == []
+
+
+@pytest.mark.accepts("EMB-062", "EMB-147", "MQ-023")
+async def test_each_failed_attempt_counts(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    await harness.store.settle([fate(job, trouble())])
+    await harness.age(10)
+
+    [again] = await leased(harness.store)
+    assert (job.attempts, again.attempts) == (1, 2)
+
+
+async def test_ten_releases_and_a_failure_still_leave_retries(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    for _ in range(10):
+        await harness.store.settle([released(job.lease)])
+        [job] = await leased(harness.store)
+
+    assert fate(job, trouble()).status is Status.PENDING
+
+
+@pytest.mark.accepts("EMB-064", "EMB-065")
+async def test_a_permanent_error_fails_at_once(harness: Harness) -> None:
+    job = await one_leased(harness.store, max_attempts=5)
+
+    await harness.store.settle([fate(job, trouble(Category.PERMANENT))])
+
+    assert (await look(harness.store, job.ref)).status is Status.FAILED
+    await harness.age(10_000)
+    assert await leased(harness.store) == []
+
+
+@pytest.mark.accepts("REC-077", "REC-045", "EMB-146")
+async def test_more_jobs_than_a_batch_are_recovered_in_one_go_without_an_operator(harness: Harness) -> None:
+    await enqueued(harness.store, 450)
+    await leased(harness.store, 450)
+    await harness.age(61)
+
+    assert await Jobs(harness.store).recover_stale_jobs() == 450
+    assert await states(harness.store) == {"pending": 450}
+
+
+@pytest.mark.accepts("REC-007", "REC-052", "REC-076")
+async def test_recovery_logs_how_many_and_which(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    job = await one_leased(harness.store)
+    await harness.age(61)
+
+    with caplog.at_level(logging.INFO, "unstuck.reaper"):
+        await recover(harness.store)
+        await recover(harness.store)
+
+    first, second = (vars(record) for record in caplog.records)
+    assert (first["recovered"], first["jobIds"]) == (1, [job.id])
+    assert second["recovered"] == 0
+    assert first["created"] <= second["created"]
+
+
+class _Ailing:
+    """A store that fails a number of times before it answers."""
+
+    def __init__(self, store: Store, failures: int) -> None:
+        self._store = store
+        self.failures = failures
+
+    def __getattr__(self, name: str) -> object:
+        if name in ("clock", "reclaim") and self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("not now")
+        return getattr(self._store, name)
+
+
+@pytest.mark.accepts("REC-008", "REC-060", "REAP-071")
+async def test_a_failed_recovery_is_logged_and_the_next_one_comes(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    await one_leased(harness.store, seconds=1.0)
+    await harness.age(61)
+    ailing = _Ailing(harness.store, 2)
+
+    reaper = asyncio.create_task(Reaper(ailing, interval=0.3).run())  # type: ignore[arg-type]
+    try:
+        async with asyncio.timeout(20):
+            while await states(harness.store) != {"pending": 1}:
+                await asyncio.sleep(0.02)
+    finally:
+        reaper.cancel()
+
+    assert sum("not now" in record.getMessage() for record in caplog.records) == 2
+
+
+@pytest.mark.accepts("REC-072")
+async def test_interval_zero_switches_recovery_off_loudly(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await one_leased(harness.store)
+    await harness.age(61)
+
+    await Reaper(harness.store, interval=0).run()
+
+    assert (await look(harness.store, job.ref)).status is Status.PROCESSING
+    assert (await counts(harness.store)).expired == 1
+    assert [record.levelname for record in caplog.records if "recovery is off" in record.getMessage()] == [
+        "WARNING"
+    ]
+
+
+async def test_after_an_outage_live_workers_get_the_time_to_speak(harness: Harness) -> None:
+    job = await one_leased(harness.store, seconds=5.0)
+    ailing = _Ailing(harness.store, 0)
+    reaper = Reaper(ailing)  # type: ignore[arg-type]
+    await reaper.recover()
+    reaper._answered -= 100.0  # noqa: SLF001 - the outage began 100 s ago, and the lease ran out in it
+    await harness.age(101)
+    ailing.failures = 1
+    with pytest.raises(StoreUnavailable):
+        await reaper.recover()
+
+    assert await reaper.recover() == []
+    assert (await look(harness.store, job.ref)).status is Status.PROCESSING
+    await harness.age(6)
+    # What is still silent a lease later is recovered: the outage is over for 6 s more of the store's time.
+    reaper._blind[0] = (reaper._blind[0][0] - 6, reaper._blind[0][1] - 6)  # noqa: SLF001
+    assert len(await reaper.recover()) == 1

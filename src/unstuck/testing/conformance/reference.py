@@ -1,0 +1,132 @@
+"""The protocol in plain Python: what a store must do, small enough to be believed by reading."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from unstuck.model import Lease, NewJob, Outcome, Settled, Status, Verdict, Word
+
+HEAD_START = 60.0
+
+
+@dataclass(slots=True)
+class Row:
+    """One job. Times are seconds of the model's own clock."""
+
+    new: NewJob
+    run_at: float
+    status: Status = Status.PENDING
+    attempts: int = 0
+    crashes: int = 0
+    fence: int = 0
+    owner: str | None = None
+    lease_until: float = 0.0
+    settled: tuple[int, Word] | None = None
+
+    @property
+    def rank(self) -> float:
+        return self.run_at - HEAD_START * self.new.priority
+
+
+@dataclass(slots=True)
+class Model:
+    """Fences are the store's choice, so the model learns them; it only insists that they grow."""
+
+    now: float = 0.0
+    paused: bool = False
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def enqueue(self, job: NewJob) -> bool:
+        row = self.rows.get(job.id)
+        if row is None:
+            self.rows[job.id] = Row(job, self.now + job.delay)
+            return True
+        if not job.again or not self._finished(row):
+            return False
+        row.new, row.run_at, row.status, row.attempts, row.crashes = (
+            job,
+            self.now + job.delay,
+            Status.PENDING,
+            0,
+            0,
+        )
+        return True
+
+    def due(self) -> list[Row]:
+        if self.paused:
+            return []
+        return [row for row in self.rows.values() if row.status is Status.PENDING and row.run_at <= self.now]
+
+    def lease(self, lease: Lease, owner: str, seconds: float) -> None:
+        row = self.rows[lease.id]
+        assert row in self.due(), "a job was leased that is not due"
+        row.attempts += 1
+        row.status = Status.PROCESSING
+        self._grant(row, lease, owner, seconds)
+
+    def beat(self, lease: Lease, seconds: float) -> Verdict:
+        row = self.rows.get(lease.id)
+        if row is not None and self._holds(row, lease):
+            row.lease_until = self.now + seconds
+            return Verdict.HELD
+        cancelled = row is not None and row.settled is not None and row.settled[1] is Word.CANCELLED
+        return Verdict.CANCELLED if cancelled else Verdict.LOST
+
+    def settle(self, outcome: Outcome) -> Settled:
+        row = self.rows.get(outcome.lease.id)
+        if row is None:
+            return Settled.LOST
+        if not self._holds(row, outcome.lease):
+            same = row.settled == (outcome.lease.fence, outcome.word)
+            return Settled.REPEATED if same else Settled.LOST
+        row.status = outcome.status
+        row.attempts -= outcome.refund
+        row.crashes += outcome.crashed
+        if outcome.delay:
+            row.run_at = self.now + outcome.delay
+        row.settled = (row.fence, outcome.word)
+        row.owner = None
+        return Settled.APPLIED
+
+    def lapsed(self) -> set[str]:
+        return {
+            id_
+            for id_, row in self.rows.items()
+            if row.status is Status.PROCESSING and row.lease_until < self.now
+        }
+
+    def reclaim(self, lease: Lease, owner: str, seconds: float) -> None:
+        assert lease.id in self.lapsed(), "a live lease was taken over"
+        self._grant(self.rows[lease.id], lease, owner, seconds)
+
+    def cancel(self, id_: str) -> bool:
+        row = self.rows[id_]
+        if self._finished(row):
+            return False
+        row.status, row.owner, row.settled = Status.FAILED, None, (-1, Word.CANCELLED)
+        return True
+
+    def requeue(self, id_: str) -> bool:
+        row = self.rows[id_]
+        if not self._finished(row):
+            return False
+        row.status, row.run_at, row.attempts, row.crashes = Status.PENDING, self.now, 0, 0
+        return True
+
+    def delete(self, id_: str) -> bool:
+        if not self._finished(self.rows[id_]):
+            return False
+        del self.rows[id_]
+        return True
+
+    def _grant(self, row: Row, lease: Lease, owner: str, seconds: float) -> None:
+        assert lease.fence > row.fence, "a fence did not grow"
+        row.fence, row.owner, row.lease_until = lease.fence, owner, self.now + seconds
+
+    @staticmethod
+    def _holds(row: Row, lease: Lease) -> bool:
+        return row.status is Status.PROCESSING and row.fence == lease.fence
+
+    @staticmethod
+    def _finished(row: Row) -> bool:
+        return row.status in (Status.COMPLETED, Status.FAILED)

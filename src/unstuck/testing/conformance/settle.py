@@ -1,0 +1,227 @@
+"""settle: a lease ends once, by the one who holds it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from unstuck.model import (
+    Category,
+    Filter,
+    Lease,
+    Outcome,
+    Settled,
+    Status,
+    completed,
+    failed,
+    released,
+    retried,
+)
+from unstuck.testing.conformance.given import (
+    counts,
+    enqueued,
+    leased,
+    look,
+    new,
+    now,
+    one_leased,
+    states,
+    trouble,
+)
+from unstuck.testing.harness import Harness
+
+
+@pytest.mark.accepts("MQ-013", "MQ-043")
+async def test_a_completed_job_is_recorded_and_not_delivered_again(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+
+    assert await harness.store.settle([completed(job.lease, {"answer": 42})]) == [Settled.APPLIED]
+
+    stored = await look(harness.store, job.ref)
+    assert (stored.status, stored.result, stored.owner, stored.lease_until) == (
+        Status.COMPLETED,
+        {"answer": 42},
+        None,
+        None,
+    )
+    assert stored.finished_at is not None
+    assert await leased(harness.store) == []
+
+
+@pytest.mark.accepts("EMB-031", "EMB-032", "EMB-033")
+async def test_a_failed_job_keeps_why_it_failed(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    why = trouble(Category.PERMANENT, stack="Traceback …", attempt=job.attempts, worker="w", details={"n": 1})
+
+    await harness.store.settle([failed(job.lease, why)])
+
+    error = (await look(harness.store, job.ref)).error
+    assert error is not None
+    assert (error.message, error.stack, error.attempt, error.worker) == (
+        "it did not work",
+        "Traceback …",
+        1,
+        "w",
+    )
+    assert error.details == {"n": 1}
+    assert error.at is not None
+    assert abs(error.at - now()) < timedelta(minutes=1)
+
+
+@pytest.mark.accepts("EMB-030", "EMB-034")
+async def test_failures_can_be_told_apart_by_category(harness: Harness) -> None:
+    await enqueued(harness.store, 3)
+    for job, category in zip(await leased(harness.store, 3), Category, strict=True):
+        await harness.store.settle([failed(job.lease, trouble(category))])
+
+    for category in Category:
+        [job] = (await harness.store.find(Filter(category=category))).jobs
+        assert job.error is not None
+        assert job.error.category is category
+
+
+@pytest.mark.accepts("MQ-022", "EMB-016")
+async def test_a_retried_job_waits_out_its_delay(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+
+    await harness.store.settle([retried(job.lease, trouble(), 30.0)])
+
+    stored = await look(harness.store, job.ref)
+    assert (stored.status, stored.attempts, stored.owner) == (Status.PENDING, 1, None)
+    assert abs((stored.run_at - now()).total_seconds() - 30.0) < 15.0
+    assert await leased(harness.store) == []
+    await harness.age(31)
+    [again] = await leased(harness.store)
+    assert (again.ref, again.attempts) == (job.ref, 2)
+
+
+async def test_the_same_outcome_again_is_repeated_and_changes_nothing(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    outcome = completed(job.lease, "first")
+
+    assert await harness.store.settle([outcome]) == [Settled.APPLIED]
+    assert await (await harness.another()).settle([outcome]) == [Settled.REPEATED]
+    assert (await counts(harness.store)).totals["completed"] == 1
+
+
+@pytest.mark.parametrize("second", ["retried", "failed", "released"])
+async def test_another_outcome_for_a_settled_lease_is_lost(harness: Harness, second: str) -> None:
+    job = await one_leased(harness.store)
+    await harness.store.settle([completed(job.lease, "kept")])
+    others: dict[str, Outcome] = {
+        "retried": retried(job.lease, trouble(), 0.0),
+        "failed": failed(job.lease, trouble()),
+        "released": released(job.lease),
+    }
+
+    assert await harness.store.settle([others[second]]) == [Settled.LOST]
+    stored = await look(harness.store, job.ref)
+    assert (stored.status, stored.result, stored.attempts) == (Status.COMPLETED, "kept", 1)
+
+
+async def test_a_repeated_release_is_recognised_even_when_the_job_runs_again(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    await harness.store.settle([released(job.lease)])
+    [again] = await leased(harness.store, owner="other")
+
+    assert await harness.store.settle([released(job.lease)]) == [Settled.REPEATED]
+    assert (await look(harness.store, job.ref)).lease == again.lease
+
+
+async def test_a_zombie_cannot_touch_its_successors_job(harness: Harness) -> None:
+    old = await one_leased(harness.store, owner="same name")
+    await harness.store.settle([released(old.lease)])
+    [new_] = await leased(harness.store, owner="same name")
+
+    answers = [
+        (await harness.store.settle([outcome]))[0]
+        for outcome in (
+            completed(old.lease, "stale"),
+            failed(old.lease, trouble()),
+            retried(old.lease, trouble(), 0),
+        )
+    ]
+
+    assert answers == [Settled.LOST] * 3
+    stored = await look(harness.store, new_.ref)
+    assert (stored.status, stored.lease, stored.result) == (Status.PROCESSING, new_.lease, None)
+    assert await harness.store.settle([completed(new_.lease)]) == [Settled.APPLIED]
+
+
+async def test_a_late_result_of_an_unreplaced_worker_counts(harness: Harness) -> None:
+    job = await one_leased(harness.store, seconds=10.0)
+    await harness.age(1000)
+
+    assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
+
+
+async def test_any_mix_is_settled_in_one_step_and_answered_one_by_one(harness: Harness) -> None:
+    await enqueued(harness.store, 4)
+    a, b, c, d = await leased(harness.store, 4)
+
+    answers = await harness.store.settle(
+        [
+            completed(a.lease),
+            failed(b.lease, trouble()),
+            retried(c.lease, trouble(), 60.0),
+            released(d.lease),
+            completed(Lease("q", "nobody", 1)),
+            completed(a.lease),
+        ]
+    )
+
+    assert answers == [*[Settled.APPLIED] * 4, Settled.LOST, Settled.REPEATED]
+    assert await states(harness.store) == {"completed": 1, "failed": 1, "pending": 2}
+
+
+async def test_nothing_to_settle_means_no_work(harness: Harness) -> None:
+    assert await harness.store.settle([]) == []
+
+
+async def test_follow_up_jobs_appear_with_the_outcome(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    next_stage = new("next", parent=job.id, payload={"file": 1})
+
+    await harness.store.settle([completed(job.lease, then=(next_stage,))])
+
+    [follow_up] = await leased(harness.store, queue="next")
+    assert (follow_up.parent, follow_up.payload) == (job.id, {"file": 1})
+
+
+async def test_a_refused_outcome_brings_no_follow_up(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    await harness.store.settle([released(job.lease)])
+
+    await harness.store.settle([completed(job.lease, then=(new("next"),))])
+
+    assert await leased(harness.store, queue="next") == []
+
+
+async def test_a_repeated_outcome_brings_its_follow_up_only_once(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    outcome = completed(job.lease, then=(new("next"),))
+
+    await harness.store.settle([outcome])
+    await harness.store.settle([outcome])
+
+    assert await states(harness.store, "next") == {"pending": 1}
+
+
+async def test_a_crash_is_counted_when_the_lease_is_settled(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+
+    await harness.store.settle([retried(job.lease, trouble(), 0.0, crashed=True)])
+
+    stored = await look(harness.store, job.ref)
+    assert (stored.attempts, stored.crashes) == (1, 1)
+
+
+async def test_totals_count_what_was_applied(harness: Harness) -> None:
+    await enqueued(harness.store, 4)
+    a, b, c, d = await leased(harness.store, 4)
+    await harness.store.settle([completed(a.lease), completed(b.lease)])
+    await harness.store.settle([failed(c.lease, trouble()), released(d.lease), completed(a.lease)])
+
+    totals = (await counts(harness.store)).totals
+    assert totals == {"completed": 2, "failed": 1, "released": 1}

@@ -1,0 +1,80 @@
+"""What the conformance suite needs to know about a store, besides the Store protocol."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import apsw
+
+from unstuck.model import Ref
+from unstuck.store import Store
+from unstuck.stores import open_store
+
+
+class Harness(Protocol):
+    """An empty store, and the two things that tests must do behind its back."""
+
+    url: str
+    store: Store
+
+    async def another(self) -> Store:
+        """A further client of the same data, as another process would have; closed with the harness."""
+        ...
+
+    async def age(self, seconds: float) -> None:
+        """Move every stored time into the past, so that leases end and delays pass without waiting."""
+
+    async def forget_lease(self, ref: Ref) -> None:
+        """Make a processing job look as a worker leaves it that knows nothing of leases."""
+
+
+class SQLiteHarness:
+    """``async with SQLiteHarness(folder) as harness``"""
+
+    def __init__(self, folder: Path, options: str = "") -> None:
+        self._file = str(folder / "jobs.db")
+        self.url = f"sqlite:///{self._file}{options}"
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self.store = await self.another()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.aclose()
+
+    async def another(self) -> Store:
+        store = await self._opened.enter_async_context(open_store(self.url))
+        await store.migrate()
+        return store
+
+    async def age(self, seconds: float) -> None:
+        by = round(seconds * 1000)
+        for table, columns in _TIMES.items():
+            self._change(f"UPDATE {table} SET " + ", ".join(f"{name} = {name} - {by}" for name in columns))
+
+    async def forget_lease(self, ref: Ref) -> None:
+        self._change(
+            "UPDATE job SET lease_until = NULL, heartbeat_at = NULL WHERE id = ? AND queue = ?",
+            (ref.id, ref.queue),
+        )
+
+    def _change(self, sql: str, params: tuple[str, ...] = ()) -> None:
+        connection = apsw.Connection(self._file)
+        connection.set_busy_timeout(30_000)
+        connection.execute(sql, params)
+        connection.close()
+
+
+_TIMES = {
+    "job": ["created_at", "run_at", "rank", "started_at", "finished_at", "lease_until", "heartbeat_at"],
+    "event": ["at"],
+    "worker": ["started_at", "seen_at"],
+    "token": ["free_at"],
+    "queue": ["paused_at"],
+}
