@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from weakref import WeakKeyDictionary
@@ -58,6 +59,7 @@ class Task(Generic[P, R]):
         self.arguments = Arguments(function, name)
         self._options = options
         self._policy = app.queues[queue]
+        self.is_async = iscoroutinefunction(function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.function(*args, **kwargs)
@@ -183,6 +185,17 @@ class Unstuck:
     def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
         handles = portal().run(self.enqueue_many(list(calls)))
         return [SyncHandle(handle) for handle in handles]
+
+    def policies(self, queues: Iterable[str] | None = None) -> dict[str, Policy]:
+        """The policies of these queues, or of all that tasks use."""
+        wanted = list(self.queues) if queues is None else list(queues)
+        if not wanted:
+            raise ConfigError("this app has no tasks: register one with @app.task before you start a worker")
+        for name in wanted:
+            if name not in self.queues:
+                known = ", ".join(sorted(self.queues))
+                raise ConfigError(f"no task of this app uses queue {name!r}: it has {known}")
+        return {name: self.queues[name] for name in wanted}
 
     async def jobs(self) -> Jobs:
         """All that can be asked of the store, on the current event loop."""

@@ -26,6 +26,7 @@ class Held:
     context: Context = field(init=False)
     running: asyncio.Task[None] | None = None
     verdict: Verdict = Verdict.HELD
+    ended: bool = False  # its outcome is on the way: still beaten for, but no longer lost or won here
 
     def __post_init__(self) -> None:
         self.context = Context(self.job)
@@ -80,7 +81,7 @@ class Pulse:
                 verdict = answer.verdicts[one.job.lease]
                 if verdict is Verdict.HELD:
                     one.trust(sent)
-                elif one.job.lease in self._held:  # not settled meanwhile
+                elif not one.ended:
                     self._lost(one, verdict)
             await self._give_back(answer.strangers)
 

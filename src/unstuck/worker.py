@@ -10,10 +10,9 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterable
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from unstuck.errors import ConfigError, StoreError, StoreUnavailable
+from unstuck.errors import StoreError, StoreUnavailable
 from unstuck.ids import process_id
 from unstuck.model import Job, Lease, Outcome, Settled, Verdict, released
 from unstuck.model import Worker as Facts
@@ -53,7 +52,7 @@ class Worker:
     ) -> None:
         self.app = app
         self.id = process_id("worker")
-        self._queues = {name: app.queues[name] for name in _known(app, queues)}
+        self._queues = app.policies(queues)
         self._concurrency = whole("concurrency", concurrency, 1, 10_000)
         self._grace = number("grace", grace, 0.0, 86400.0)
         self._recovery = number("recovery", recovery, 0.0, 86400.0)
@@ -96,6 +95,7 @@ class Worker:
         """Take no more jobs and end when the running ones have; called again, end at once."""
         if self._stopping:
             self._force.set()
+        log.info("worker %s takes no more jobs and ends when %d running ones have", self.id, self._running)
         self._stopping = True
         self._bell.set()
 
@@ -118,7 +118,7 @@ class Worker:
             wanted = self._room() if self._hungry else 0
             if wanted or self._outcomes:
                 await self._exchange(wanted)
-            elif self._burst and not self._held and not self._hungry:
+            elif self._burst and not self._held:
                 return
             else:
                 self._watch()
@@ -135,6 +135,8 @@ class Worker:
         if not isinstance(settled, BaseException):
             del self._outcomes[: len(batch)]
             self._settled(batch, settled)
+            # A burst ends when nothing is due, and what was just settled may have brought new work.
+            self._hungry |= self._burst and bool(batch)
         if not isinstance(leased, BaseException):
             self._take(leased, sent)
             if wanted:
@@ -175,9 +177,7 @@ class Worker:
                 await self._pulse.beat()
             if held.verdict is Verdict.HELD:
                 task = self.app.tasks.get(held.job.task)
-                runner = (
-                    on_loop if task is not None and iscoroutinefunction(task.function) else self._threads.run
-                )
+                runner = on_loop if task is not None and task.is_async else self._threads.run
                 outcome = await perform(task, held.context, runner, self.id)
         except asyncio.CancelledError:
             if held.verdict is Verdict.HELD:
@@ -190,7 +190,10 @@ class Worker:
     def _ended(self, held: Held, outcome: Outcome | None) -> None:
         self._running -= 1
         self._ahead.consumed()
+        if held.ended:  # given back already, because it did not listen
+            return
         if outcome is not None and held.verdict is Verdict.HELD:
+            held.ended = True
             self._outcomes.append(outcome)
         else:
             self._held.pop(held.job.lease, None)
@@ -218,7 +221,7 @@ class Worker:
         held.context.cancelled = True
         if held.running is not None:
             held.running.cancel()
-        else:
+        elif held in self._waiting:
             self._waiting.remove(held)
             self._held.pop(held.job.lease, None)
         self._bell.set()
@@ -232,22 +235,22 @@ class Worker:
         return max(0, self._concurrency + ahead - have)
 
     def _watch(self) -> None:
-        if self._hungry or (self._watching and not self._watching.done()):
+        if self._hungry or self._burst or (self._watching and not self._watching.done()):
             return
         self._watching = asyncio.create_task(self._wait())
 
     async def _wait(self) -> None:
         try:
-            await self._store.wait(list(self._queues), 0.0 if self._burst else LOOK)
+            await self._store.wait(list(self._queues), LOOK)
         except StoreError as error:
             log.warning("waiting for work failed: %s", error)
             await asyncio.sleep(1.0)
-        self._hungry = not self._burst
+        self._hungry = True
         self._bell.set()
 
     async def _drain(self) -> None:
         """Give back what was not started, wait for the rest, cancel what takes too long."""
-        self._outcomes += [released(held.job.lease, why="the worker stopped") for held in self._waiting]
+        self._give_back(self._waiting)
         self._waiting.clear()
         end = time.monotonic() + self._grace
         while self._running and not self._force.is_set() and (left := end - time.monotonic()) > 0:
@@ -256,15 +259,22 @@ class Worker:
                 await self._exchange(0)
             else:
                 await _at_most(self._bell.wait(), left)
-        running = [held.running for held in self._held.values() if held.running and not held.running.done()]
-        for task in running:
+        running = {held.running: held for held in self._held.values() if held.running and not held.ended}
+        for task, held in running.items():
+            held.context.cancelled = True
             task.cancel()
         if running:
             log.warning("cancelled %d jobs that did not end in time: they are given back", len(running))
-            await asyncio.wait(running, timeout=5.0)
+            _, deaf = await asyncio.wait(running, timeout=5.0)
+            self._give_back([running[task] for task in deaf])
         end = time.monotonic() + FAREWELL
         while self._outcomes and time.monotonic() < end:
             await self._exchange(0)
+
+    def _give_back(self, jobs: Iterable[Held]) -> None:
+        for held in jobs:
+            held.ended = True
+            self._outcomes.append(released(held.job.lease, why="the worker stopped"))
 
     def _facts(self) -> Facts:
         return Facts(
@@ -276,18 +286,6 @@ class Worker:
             concurrency=self._concurrency,
             running=self._running,
         )
-
-
-def _known(app: Unstuck, queues: Iterable[str] | None) -> list[str]:
-    wanted = list(app.queues) if queues is None else list(queues)
-    if not wanted:
-        raise ConfigError("this app has no tasks: register one with @app.task before you start a worker")
-    for name in wanted:
-        if name not in app.queues:
-            raise ConfigError(
-                f"no task of this app uses queue {name!r}: it has {', '.join(sorted(app.queues))}"
-            )
-    return wanted
 
 
 async def _at_most(work: Any, seconds: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import apsw
 
@@ -56,19 +56,22 @@ class SQLiteHarness:
     async def age(self, seconds: float) -> None:
         by = round(seconds * 1000)
         for table, columns in _TIMES.items():
-            self._change(f"UPDATE {table} SET " + ", ".join(f"{name} = {name} - {by}" for name in columns))
+            self.rows(f"UPDATE {table} SET " + ", ".join(f"{name} = {name} - {by}" for name in columns))
 
     async def forget_lease(self, ref: Ref) -> None:
-        self._change(
+        self.rows(
             "UPDATE job SET lease_until = NULL, heartbeat_at = NULL WHERE id = ? AND queue = ?",
             (ref.id, ref.queue),
         )
 
-    def _change(self, sql: str, params: tuple[str, ...] = ()) -> None:
+    def rows(self, sql: str, params: tuple[str, ...] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement on the file, past the store."""
         connection = apsw.Connection(self._file)
         connection.set_busy_timeout(30_000)
-        connection.execute(sql, params)
-        connection.close()
+        try:
+            return list(connection.execute(sql, params))
+        finally:
+            connection.close()
 
 
 _TIMES = {

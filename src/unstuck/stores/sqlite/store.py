@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,6 +45,8 @@ class SQLiteStore:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="unstuck-reader")
         self._watch = Watch(self._path, self._sql["work"])
         self._open = True
+        # Whoever runs one loop after the other without closing must not pile up threads.
+        weakref.finalize(asyncio.get_running_loop(), _let_go, self._writer, self._reader)
         return self
 
     async def __aexit__(
@@ -167,6 +170,11 @@ class SQLiteStore:
     def _must_be_open(self) -> None:
         if not self._open:
             raise StoreUnavailable(f"store file {self._path!r} is not open: use it inside 'async with'")
+
+
+def _let_go(writer: Writer, reader: ThreadPoolExecutor) -> None:
+    writer.abandon()
+    reader.shutdown(wait=False)
 
 
 def _statements() -> dict[str, str]:

@@ -88,10 +88,21 @@ class Writer:
         self._calls.put(None)
         await asyncio.to_thread(self._thread.join)
 
+    def abandon(self) -> None:
+        """Let go of the file without waiting, for a store whose event loop is gone."""
+        self._closed = True
+        self._calls.put(None)
+
     def _work(self) -> None:
-        while (calls := self._gather()) is not None:
-            self._answer(calls, self._together(calls))
+        while self._serve():
+            pass
         self._connection.close()
+
+    def _serve(self) -> bool:
+        calls = self._gather()
+        if calls is not None:
+            self._answer(calls, self._together(calls))
+        return calls is not None
 
     def _gather(self) -> list[_Call] | None:
         """The next call and all that wait behind it; None to end."""

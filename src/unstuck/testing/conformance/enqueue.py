@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -46,7 +47,7 @@ async def test_raw_json_is_stored_as_it_is(harness: Harness) -> None:
 
 
 async def test_everything_a_reaper_needs_rides_on_the_job(harness: Harness) -> None:
-    facts = {
+    facts: dict[str, Any] = {
         "max_attempts": 7,
         "max_crashes": 2,
         "backoff": (1.0, 2.5),

@@ -1,0 +1,245 @@
+"""Real worker processes that are killed, frozen and stopped in the middle of their work."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from support.ledger import Ledger
+from support.processes import Child
+from support.waiting import until, until_async
+
+import unstuck
+from unstuck import Filter, Status
+from unstuck.ids import new_id
+from unstuck.model import Job, NewJob, Ref
+from unstuck.testing import SQLiteHarness
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+COMMAND = str(Path(sys.executable).parent / "unstuck")
+Start = Callable[..., Child]
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[SQLiteHarness]:
+    async with SQLiteHarness(tmp_path) as harness:
+        yield harness
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger")
+
+
+@pytest.fixture
+def start(tmp_path: Path, harness: SQLiteHarness, ledger: Ledger) -> Iterator[Start]:
+    """Starts worker processes on the test's store; none of them outlives the test."""
+    with ExitStack() as children:
+        env = {"UNSTUCK_STORE": harness.url, "PYTHONPATH": str(Path(__file__).parent), **ledger.env()}
+        count = 0
+
+        def begin(*options: str) -> Child:
+            nonlocal count
+            count += 1
+            argv = [COMMAND, "worker", "worker_app:app", "--recovery", "1", *options]
+            child = Child(argv, tmp_path / f"worker-{count}.log", env=env, cwd=tmp_path)
+            return children.enter_context(child)
+
+        yield begin
+
+
+async def enqueue(harness: SQLiteHarness, task: str, count: int, **facts: object) -> list[Ref]:
+    payload = {"seconds": facts.pop("seconds")} if "seconds" in facts else {}
+    jobs = [
+        NewJob(queue="short", task=task, id=new_id(), payload=payload, backoff=(0.1,), **facts)  # type: ignore[arg-type]
+        for _ in range(count)
+    ]
+    return [answer.ref for answer in await harness.store.enqueue(jobs)]
+
+
+async def all_jobs(harness: SQLiteHarness) -> list[Job]:
+    return (await harness.store.find(Filter(), 1000)).jobs
+
+
+async def finished(harness: SQLiteHarness, timeout: float, log: Path | None = None) -> list[Job]:
+    """All jobs, once none of them is pending or processing."""
+
+    async def done() -> list[Job]:
+        jobs = await all_jobs(harness)
+        over = all(job.status in (Status.COMPLETED, Status.FAILED) for job in jobs)
+        return jobs if over else []
+
+    return await until_async(done, timeout, "all jobs to finish", log)
+
+
+@pytest.mark.accepts("REC-042", "REC-043", "REC-050")
+async def test_the_jobs_of_a_killed_worker_are_done_by_another(
+    harness: SQLiteHarness, ledger: Ledger, start: Start
+) -> None:
+    refs = await enqueue(harness, "step", 40, seconds=0.1, max_attempts=20)
+    first = start("--concurrency", "4")
+    until(lambda: len(ledger.runs()) > 8, 20, "the first worker to be busy", first.log)
+    first.kill()
+    ledger.died(first.pid)
+    second = start("--concurrency", "4")
+
+    jobs = await finished(harness, 40, second.log)
+
+    assert {job.ref for job in jobs} == set(refs)
+    assert {job.status for job in jobs} == {Status.COMPLETED}
+    assert ledger.doubles() == {}, "an effect was completed twice"
+    lost = [job for job in jobs if job.crashes]
+    assert lost, "the killed worker held nothing: the test proved nothing"
+    for job in lost:
+        assert (job.attempts, job.crashes) == (2, 1)
+        assert job.result == second.pid
+    for job in jobs:
+        assert job.attempts == ledger.started(job.id) or job.attempts == ledger.started(job.id) + job.crashes
+
+
+@pytest.mark.accepts("REC-047", "REC-081", "MQ-014")
+async def test_workers_killed_again_and_again_lose_nothing(
+    harness: SQLiteHarness, ledger: Ledger, start: Start
+) -> None:
+    refs = await enqueue(harness, "step", 120, seconds=0.05, max_attempts=20)
+    survivor = start("--concurrency", "2")
+    for round_ in range(1, 5):
+        victim = start("--concurrency", "5")
+        until(
+            lambda pid=victim.pid: any(run.pid == pid for run in ledger.runs()), 20, "it to run", victim.log
+        )  # type: ignore[misc]
+        victim.kill()
+        ledger.died(victim.pid)
+        assert round_
+
+    jobs = await finished(harness, 60, survivor.log)
+
+    assert {job.ref for job in jobs} == set(refs)
+    assert {job.status for job in jobs} == {Status.COMPLETED}
+    assert ledger.doubles() == {}
+    assert sum(job.crashes for job in jobs) > 0
+    assert all(job.attempts - job.crashes == 1 for job in jobs), "a crash cost more or less than its attempt"
+
+
+@pytest.mark.accepts("REC-051", "REAP-002")
+async def test_a_frozen_workers_late_result_is_refused(
+    harness: SQLiteHarness, ledger: Ledger, start: Start
+) -> None:
+    [ref] = await enqueue(harness, "step", 1, seconds=1.0, max_attempts=20)
+    zombie = start("--concurrency", "1")
+    until(lambda: ledger.started(ref.id) == 1, 20, "the job to start", zombie.log)
+    zombie.pause()
+    successor = start("--concurrency", "1")
+
+    [job] = await finished(harness, 30, successor.log)
+    assert (job.result, job.attempts, job.crashes) == (successor.pid, 2, 1)
+    zombie.resume()
+
+    zombie.until_line("lease is lost|lease of job .* was lost", 20)
+    [after] = await all_jobs(harness)
+    assert after == job, "the zombie changed the record"
+    zombie.terminate()
+    assert zombie.wait(20) == 0
+
+
+async def test_a_frozen_worker_that_wakes_in_time_keeps_its_job(
+    harness: SQLiteHarness, ledger: Ledger, start: Start
+) -> None:
+    """A pause of a third of the lease, with a reaper of another process looking on."""
+    workers = [start("--concurrency", "1"), start("--concurrency", "1")]
+    for worker in workers:
+        worker.until_line("takes short", 20)
+    [ref] = await enqueue(harness, "step", 1, seconds=1.5, max_attempts=20)
+    [run] = until(ledger.runs, 20, "the job to start")
+    [holder] = [worker for worker in workers if worker.pid == run.pid]
+    holder.pause()
+    await asyncio.sleep(0.6)
+    holder.resume()
+
+    [job] = await finished(harness, 30, holder.log)
+
+    assert (job.result, job.attempts, job.crashes) == (holder.pid, 1, 0)
+    assert ledger.started(ref.id) == 1
+
+
+@pytest.mark.accepts("EMB-070")
+async def test_a_job_longer_than_its_lease_is_kept_alive_by_beats(
+    harness: SQLiteHarness, ledger: Ledger, start: Start
+) -> None:
+    """The lease is 2 s, the jobs take 5; a second worker with a reaper stands by."""
+    await enqueue(harness, "step", 2, seconds=5.0)
+    await enqueue(harness, "blocking_step", 2, seconds=5.0)
+    start("--concurrency", "2")
+    second = start("--concurrency", "2")
+
+    jobs = await finished(harness, 40, second.log)
+
+    assert [(job.attempts, job.crashes) for job in jobs] == [(1, 0)] * 4
+    assert ledger.overlaps() == []
+
+
+async def test_a_poison_job_ends_in_the_dead_letters_and_the_others_are_done(
+    harness: SQLiteHarness, ledger: Ledger, start: Start
+) -> None:
+    [poison] = await enqueue(harness, "poison", 1, max_attempts=3)
+    refs = await enqueue(harness, "step", 6, seconds=0.05, max_attempts=20)
+    workers = 0
+
+    async def done() -> bool:
+        nonlocal workers
+        if not any(child.exit_code is None for child in alive):
+            workers += 1
+            alive.append(start("--concurrency", "1"))
+        return all(job.status in (Status.COMPLETED, Status.FAILED) for job in await all_jobs(harness))
+
+    alive: list[Child] = []
+    await until_async(done, 60, "all jobs to finish")
+
+    jobs = {job.ref: job for job in await all_jobs(harness)}
+    assert {jobs[ref].status for ref in refs} == {Status.COMPLETED}
+    dead = jobs[poison]
+    assert (dead.status, dead.attempts, dead.crashes) == (Status.FAILED, 3, 3)
+    assert dead.error is not None
+    assert (dead.error.code, dead.error.reason) == ("timeout", "lease_expired")
+    assert ledger.started(poison.id) == 3
+    events = [event.type for event in await harness.store.events(job=poison)]
+    assert events == ["reaper:requeued", "reaper:requeued", "reaper:failed(timeout)"]
+
+
+async def test_sigterm_lets_running_jobs_finish_and_gives_back_the_rest(
+    harness: SQLiteHarness, ledger: Ledger, start: Start
+) -> None:
+    await enqueue(harness, "step", 30, seconds=0.5)
+    worker = start("--concurrency", "3", "--grace", "20")
+    until(lambda: len(ledger.runs()) >= 3, 20, "three jobs to run", worker.log)
+    worker.terminate()
+
+    assert worker.wait(20) == 0
+    jobs = await all_jobs(harness)
+    by_status = {status: [job for job in jobs if job.status is status] for status in Status}
+    assert by_status[Status.PROCESSING] == []
+    assert len(by_status[Status.COMPLETED]) == len(ledger.runs()) >= 3
+    assert all(job.attempts == 0 for job in by_status[Status.PENDING])
+
+
+async def test_sigterm_twice_ends_at_once_even_with_a_busy_thread(
+    harness: SQLiteHarness, ledger: Ledger, start: Start
+) -> None:
+    [ref] = await enqueue(harness, "blocking_step", 1, seconds=600.0)
+    worker = start("--concurrency", "1", "--grace", "600")
+    until(lambda: ledger.started(ref.id) == 1, 20, "the job to start", worker.log)
+    worker.terminate()
+    worker.until_line("takes no more jobs", 10)  # or the kernel may make one signal of the two
+    worker.terminate()
+
+    assert worker.wait(15) == 0
+    [job] = await all_jobs(harness)
+    assert (job.status, job.attempts, job.owner) == (Status.PENDING, 0, None)
+
+
+def test_the_command_is_installed_beside_the_interpreter() -> None:
+    assert Path(COMMAND).exists()
+    assert unstuck.__doc__
