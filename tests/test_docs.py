@@ -1,0 +1,60 @@
+"""Every example of README and docs is run as it is printed.
+
+A Python block whose first line is a file name is saved under it; the others are run as scripts, in the same
+folder and in order. In console blocks the lines behind ``$`` are run.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"# (\w+\.py)\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_of_a_page_run_as_printed(page: Path, tmp_path: Path) -> None:
+    for kind, text in BLOCK.findall(page.read_text()):
+        if kind == "console":
+            for command in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
+                run(["bash", "-c", command], tmp_path)
+        elif name := NAMED.match(text):
+            (tmp_path / name[1]).write_text(text)
+            compile(text, name[1], "exec")
+        else:
+            run([sys.executable, "-c", text], tmp_path)
+
+
+def run(argv: list[str], folder: Path) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        argv,
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"{argv[-1]}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_first_example_says_what_it_promises(tmp_path: Path) -> None:
+    [first, *_] = BLOCK.findall((ROOT / "README.md").read_text())
+
+    assert run([sys.executable, "-c", first[1]], tmp_path) == "Hello, Ann!\n"
+
+
+def test_the_demo_shows_a_killed_workers_jobs_come_back(tmp_path: Path) -> None:
+    said = run([sys.executable, str(ROOT / "examples" / "killed_worker.py")], tmp_path)
+
+    assert re.search(r"killed worker \d+ with SIGKILL", said)
+    assert re.search(r"^lost +0$", said, re.MULTILINE)
+    assert re.search(r"^stuck +0$", said, re.MULTILINE)
