@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeVar
 
 import pytest
@@ -18,7 +18,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -33,15 +32,26 @@ T = TypeVar("T")
 # Leases and delays end on 5, steps of time on 0: nothing ends at the very moment a test looks.
 LEASE = 65.0
 HOLD = 35.0
-DELAYS = (0.0, 25.0, 95.0)
-STEPS = (10.0, 40.0, 100.0)
-EXAMPLES = int(os.environ.get("UNSTUCK_EXAMPLES", "40"))
-
-any_index = st.integers(0, 10**6)
-endings = st.sampled_from(["completed", "failed", "retried", "crashed", "released"])
+DELAYS = (0.0, 0.0, 0.0, 25.0, 95.0)
+PASSING = (10.0, 40.0, 100.0)
+EXAMPLES = int(os.environ.get("UNSTUCK_EXAMPLES", "60"))
+ENDINGS = ("completed", "failed", "retried", "crashed", "released")
+STEPS = (
+    *("enqueue",) * 3,
+    *("lease",) * 5,
+    *("settle",) * 6,
+    *("heartbeat",) * 3,
+    *("reclaim",) * 2,
+    *("time_passes",) * 2,
+    *("operate",) * 2,
+)
+BACK = st.one_of(st.integers(0, 3), st.integers(0, 30))
+Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
 class StoreMachine(RuleBasedStateMachine):
+    """One rule that draws what happens next: with a rule for each step, the interesting ones come too rarely."""
+
     harness: ClassVar[Harness]
     loop: ClassVar[asyncio.AbstractEventLoop]
     number = itertools.count()
@@ -53,19 +63,22 @@ class StoreMachine(RuleBasedStateMachine):
         self.leases: list[Lease] = []
         self.store = self.harness.store
 
-    @rule(
-        key=st.sampled_from([None, "a", "b", "c"]),
-        again=st.booleans(),
-        delay=st.sampled_from(DELAYS),
-        priority=st.sampled_from([0, 0, 1, 9]),
-    )
-    def enqueue(self, key: str | None, again: bool, delay: float, priority: int) -> None:
-        job = new(self.queue, key=key, again=again and key is not None, delay=delay, priority=priority)
-        [answer] = self._do(self.store.enqueue([job]))
-        assert answer.created == self.model.enqueue(job)
+    @rule(what=st.sampled_from(STEPS), data=st.data())
+    def step(self, what: str, data: st.DataObject) -> None:
+        getattr(self, what)(data.draw)
 
-    @rule(limit=st.integers(1, 3), owner=st.sampled_from(["ann", "bob"]))
-    def lease(self, limit: int, owner: str) -> None:
+    def enqueue(self, draw: Draw) -> None:
+        again, delay = draw(st.booleans()), draw(st.sampled_from(DELAYS))
+        priority = draw(st.sampled_from([0, 0, 1, 9]))
+        jobs = [
+            new(self.queue, key=key, again=again and key is not None, delay=delay, priority=priority)
+            for key in draw(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=4))
+        ]
+        answers = self._do(self.store.enqueue(jobs))
+        assert [answer.created for answer in answers] == [self.model.enqueue(job) for job in jobs]
+
+    def lease(self, draw: Draw) -> None:
+        limit, owner = draw(st.integers(1, 4)), draw(st.sampled_from(["ann", "bob"]))
         due = self.model.due()
         jobs = self._do(self.store.lease({self.queue: Share(LEASE, limit)}, limit, owner))
         assert len(jobs) == min(limit, len(due))
@@ -76,21 +89,20 @@ class StoreMachine(RuleBasedStateMachine):
         left = [row.rank for row in self.model.due()]
         assert not ranks or not left or max(ranks) <= min(left) + 1.0, "a job was passed over"
 
-    @precondition(lambda self: self.leases)
-    @rule(which=st.lists(any_index, min_size=1, max_size=4))
-    def heartbeat(self, which: list[int]) -> None:
-        leases = list(dict.fromkeys(self._lease(index) for index in which))
+    def heartbeat(self, draw: Draw) -> None:
+        leases = list(dict.fromkeys(self._leases(draw)))
         answer = self._do(self.store.heartbeat(Worker(id="nobody"), [Beat(lease, LEASE) for lease in leases]))
         assert answer.verdicts == {lease: self.model.beat(lease, LEASE) for lease in leases}
 
-    @precondition(lambda self: self.leases)
-    @rule(which=st.lists(st.tuples(any_index, endings, st.sampled_from(DELAYS)), min_size=1, max_size=4))
-    def settle(self, which: list[tuple[int, str, float]]) -> None:
-        outcomes = [_ending(self._lease(index), kind, delay) for index, kind, delay in which]
+    def settle(self, draw: Draw) -> None:
+        outcomes = [
+            _ending(lease, draw(st.sampled_from(ENDINGS)), draw(st.sampled_from(DELAYS)))
+            for lease in self._leases(draw)
+        ]
         assert self._do(self.store.settle(outcomes)) == [self.model.settle(outcome) for outcome in outcomes]
 
-    @rule(limit=st.integers(1, 3))
-    def reclaim(self, limit: int) -> None:
+    def reclaim(self, draw: Draw) -> None:
+        limit = draw(st.integers(1, 4))
         lapsed = self.model.lapsed()
         taken = self._do(self.store.reclaim([self.queue], HOLD, limit, "reaper"))
         assert len(taken.jobs) == min(limit, len(lapsed))
@@ -98,18 +110,17 @@ class StoreMachine(RuleBasedStateMachine):
             self.model.reclaim(job.lease, "reaper", HOLD)
             self.leases.append(job.lease)
 
-    @rule(seconds=st.sampled_from(STEPS))
-    def time_passes(self, seconds: float) -> None:
+    def time_passes(self, draw: Draw) -> None:
+        seconds = draw(st.sampled_from(PASSING))
         self._do(self.harness.age(seconds))
         self.model.now += seconds
 
-    @precondition(lambda self: self.model.rows)
-    @rule(index=any_index, act=st.sampled_from(["cancel", "requeue", "delete"]))
-    def operate(self, index: int, act: str) -> None:
-        ids = list(self.model.rows)
-        id_ = ids[index % len(ids)]
+    def operate(self, draw: Draw) -> None:
+        if not self.model.rows:
+            return
+        id_ = draw(st.sampled_from(list(self.model.rows)))
         which = Filter(queue=self.queue, ids=(id_,))
-        match act:
+        match draw(st.sampled_from(["cancel", "requeue", "requeue", "delete", "pause", "resume", "resume"])):
             case "cancel":
                 assert self._do(self.store.cancel([Ref(self.queue, id_)])) == self.model.cancel(id_)
                 self.model.rows[id_].fence = self._fence(id_)
@@ -117,14 +128,12 @@ class StoreMachine(RuleBasedStateMachine):
                 assert self._do(self.store.requeue(which)) == self.model.requeue(id_)
             case "delete":
                 assert self._do(self.store.delete(which)) == self.model.delete(id_)
-
-    @rule(pause=st.booleans())
-    def pause_or_resume(self, pause: bool) -> None:
-        if pause:
-            self._do(self.store.pause(self.queue, "the machine says so"))
-        else:
-            assert self._do(self.store.resume(self.queue)) == self.model.paused
-        self.model.paused = pause
+            case "pause":
+                self._do(self.store.pause(self.queue, "the machine says so"))
+                self.model.paused = True
+            case _:
+                assert self._do(self.store.resume(self.queue)) == self.model.paused
+                self.model.paused = False
 
     @invariant()
     def store_and_model_agree(self) -> None:
@@ -139,8 +148,12 @@ class StoreMachine(RuleBasedStateMachine):
         for job in jobs:
             assert 0 <= job.crashes <= job.attempts
 
-    def _lease(self, index: int) -> Lease:
-        return self.leases[index % len(self.leases)]
+    def _leases(self, draw: Draw) -> list[Lease]:
+        """Some of all leases ever granted: young ones often, old ones, too."""
+        if not self.leases:
+            return []
+        last = len(self.leases) - 1
+        return [self.leases[last - min(back, last)] for back in draw(st.lists(BACK, min_size=1, max_size=4))]
 
     def _fence(self, id_: str) -> int:
         [job] = self._do(self.store.find(Filter(queue=self.queue, ids=(id_,)))).jobs
