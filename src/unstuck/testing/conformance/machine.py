@@ -33,7 +33,7 @@ T = TypeVar("T")
 LEASE = 65.0
 HOLD = 35.0
 DELAYS = (0.0, 0.0, 0.0, 25.0, 95.0)
-PASSING = (10.0, 40.0, 100.0)
+PASSING = (10.0, 40.0, 100.0, 100.0)
 EXAMPLES = int(os.environ.get("UNSTUCK_EXAMPLES", "60"))
 ENDINGS = ("completed", "failed", "retried", "crashed", "released")
 STEPS = (
@@ -41,8 +41,8 @@ STEPS = (
     *("lease",) * 5,
     *("settle",) * 6,
     *("heartbeat",) * 3,
-    *("reclaim",) * 2,
-    *("time_passes",) * 2,
+    *("reclaim",) * 3,
+    *("time_passes",) * 3,
     *("operate",) * 2,
 )
 BACK = st.one_of(st.integers(0, 3), st.integers(0, 30))
