@@ -101,6 +101,33 @@ async def test_a_stopped_worker_finishes_what_runs_and_gives_back_the_rest(app: 
     assert of.completed >= 1
 
 
+@pytest.mark.accepts("REC-070")
+@pytest.mark.parametrize("way", ["stopped", "cancelled", "broken"])
+async def test_no_heartbeat_outlives_the_worker_whichever_way_it_ends(
+    app: Unstuck, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    async def job() -> None: ...
+
+    before = asyncio.all_tasks()
+    worker = Worker(app)
+    running = asyncio.create_task(worker.run())
+    await until_async(lambda: len(asyncio.all_tasks() - before) >= 3, 10, "worker, pulse and reaper to run")
+    if way == "stopped":
+        worker.stop()
+    elif way == "cancelled":
+        running.cancel()
+    else:
+        monkeypatch.setattr(worker, "_start", None)  # a bug of ours in the loop
+        await job.enqueue()
+    await asyncio.wait([running], timeout=20)
+
+    assert running.done()
+    await until_async(lambda: asyncio.all_tasks() <= before, 5, "everything the worker started to end")
+    if way == "broken":
+        assert isinstance(running.exception(), TypeError)
+
+
 async def ended(running: asyncio.Task[None]) -> None:
     async with asyncio.timeout(20):
         await running

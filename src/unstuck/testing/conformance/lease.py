@@ -45,6 +45,7 @@ async def test_no_more_than_the_limit_and_no_more_than_each_queues_share(harness
     assert len(await harness.store.lease({"a": Share(60.0, 10)}, 10, "w")) >= 4
 
 
+@pytest.mark.accepts("REAP-030")
 async def test_each_queue_has_its_own_lease_length(harness: Harness) -> None:
     await enqueued(harness.store, queue="short")
     await enqueued(harness.store, queue="long")

@@ -115,6 +115,17 @@ async def test_cleanup_never_touches_unfinished_jobs_of_any_age(harness: Harness
     assert left == {ids[Status.PENDING], ids[Status.PROCESSING]}
 
 
+@pytest.mark.accepts("EMB-159")
+async def test_cleanup_by_an_age_of_seven_days_keeps_the_queue_from_growing(harness: Harness) -> None:
+    for _ in range(5):
+        job = await one_leased(harness.store)
+        await harness.store.settle([completed(job.lease)])
+        await harness.age(3.6 * 86400)
+        await Jobs(harness.store).cleanup_jobs(days=7)
+
+    assert (await counts(harness.store)).completed == 1
+
+
 @pytest.mark.accepts("EMB-156")
 async def test_failed_jobs_are_kept_until_they_are_cleaned_up(harness: Harness) -> None:
     job = await one_leased(harness.store)

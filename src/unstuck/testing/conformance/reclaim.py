@@ -14,7 +14,7 @@ async def reclaim(harness: Harness, limit: int = 100, **how: object) -> Reclaime
     return await harness.store.reclaim(None, 30.0, limit, "reaper", **how)  # type: ignore[arg-type]
 
 
-@pytest.mark.accepts("REC-063", "EMB-071")
+@pytest.mark.accepts("REC-063", "EMB-071", "EMB-078")
 async def test_a_lease_of_five_minutes_is_taken_over_after_five_minutes_and_not_before(
     harness: Harness,
 ) -> None:

@@ -239,6 +239,41 @@ async def test_recovery_logs_how_many_and_which(harness: Harness, caplog: pytest
     assert first["created"] <= second["created"]
 
 
+@pytest.mark.accepts("REC-066")
+async def test_a_recovered_job_keeps_its_priority_and_its_place_in_line(harness: Harness) -> None:
+    refs = await enqueued(harness.store, 2)
+    [urgent] = await enqueued(harness.store, priority=5)
+    assert [job.ref for job in await leased(harness.store, 2)] == [urgent, refs[0]]
+    await harness.age(61)
+
+    await recover(harness.store)
+
+    assert [job.ref for job in await leased(harness.store, 3)] == [urgent, *refs]
+
+
+@pytest.mark.accepts("EMB-020", "REC-040", "REC-083")
+async def test_one_job_through_everything_that_can_happen_to_it(harness: Harness) -> None:
+    jobs = Jobs(harness.store)
+    [ref] = await enqueued(harness.store, max_attempts=2)
+    await leased(harness.store)
+    await harness.age(61)
+    assert await jobs.recover_stale_jobs() == 1
+    assert await jobs.get_queue_status() == {"pending": 1, "processing": 0, "completed": 0, "failed": 0}
+
+    [job] = await leased(harness.store)
+    await harness.store.settle([fate(job, trouble())])
+    assert await jobs.get_queue_status() == {"pending": 0, "processing": 0, "completed": 0, "failed": 1}
+
+    assert await jobs.retry_failed_jobs() == 1
+    [job] = await leased(harness.store)
+    await harness.store.settle([completed(job.lease)])
+    assert (await look(harness.store, ref)).attempts == 1
+
+    await harness.age(15 * 86400)
+    assert await jobs.cleanup_jobs(days=14) == 1
+    assert await harness.store.count() == [] or await states(harness.store) == {}
+
+
 class _Ailing:
     """A store that fails a number of times before it answers."""
 
