@@ -1,6 +1,7 @@
 """Durable background jobs that never stay stuck."""
 
-from unstuck.app import Call, Task, Unstuck
+from unstuck.app import Task, Unstuck
+from unstuck.call import Call
 from unstuck.classify import classify, register
 from unstuck.context import Context, current_job
 from unstuck.errors import (

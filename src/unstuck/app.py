@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from weakref import WeakKeyDictionary
 
+from unstuck.call import Call
 from unstuck.errors import ConfigError
 from unstuck.handle import Handle, SyncHandle
+from unstuck.handler import Handler
 from unstuck.ids import digest, keyed_id, new_id
 from unstuck.jobs import Jobs
 from unstuck.model import NewJob
 from unstuck.options import Options
-from unstuck.payload import Arguments
 from unstuck.policy import Policy, Retry, queue_name, task_name
 from unstuck.store import Store
 from unstuck.stores import open_store
@@ -26,14 +25,6 @@ from unstuck.sync import portal
 
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Generic[R_co]):
-    """A job that could be enqueued: which task, with which arguments and options."""
-
-    job: NewJob
 
 
 _USUAL = Options()
@@ -52,17 +43,15 @@ class Task(Generic[P, R]):
         options: Options,
     ) -> None:
         self.app = app
-        self.function = function
         self.name = name
         self.queue = queue
         self.retry = retry
-        self.arguments = Arguments(function, name)
+        self.handler = Handler(function, name)
         self._options = options
         self._policy = app.queues[queue]
-        self.is_async = iscoroutinefunction(function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self.function(*args, **kwargs)
+        return self.handler.function(*args, **kwargs)
 
     def options(
         self,
@@ -83,7 +72,7 @@ class Task(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The job that ``enqueue`` would make, for ``enqueue_many`` and ``then``; checked here and now."""
         options, retry, policy = self._options, self.retry, self._policy
-        payload = self.arguments.pack(args, kwargs)
+        payload = self.handler.arguments.pack(args, kwargs)
         key = options.key
         return Call(
             NewJob(
@@ -180,7 +169,7 @@ class Unstuck:
         """Enqueue jobs of any tasks in one step: all of them are stored, or none."""
         jobs = await self.jobs()
         answers = await jobs.enqueue([call.job for call in calls])
-        return [Handle(self, answer) for answer in answers]
+        return [Handle(self.jobs, answer) for answer in answers]
 
     def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
         handles = portal().run(self.enqueue_many(list(calls)))

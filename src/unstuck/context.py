@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from unstuck.call import Call
 from unstuck.errors import UnstuckError
 from unstuck.model import Job, Json
 from unstuck.payload import encode
-
-if TYPE_CHECKING:
-    from unstuck.app import Call
 
 log = logging.getLogger("unstuck.job")
 

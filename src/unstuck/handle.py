@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar, cast
 
 from unstuck.errors import JobFailed, JobPending
+from unstuck.jobs import Jobs
 from unstuck.model import Category, Failure, Job, Status
 from unstuck.store import Enqueued
 from unstuck.sync import portal
-
-if TYPE_CHECKING:
-    from unstuck.app import Unstuck
 
 R = TypeVar("R")
 SLOWEST_LOOK = 0.25
@@ -21,8 +20,8 @@ SLOWEST_LOOK = 0.25
 class Handle(Generic[R]):
     """A job that was enqueued. ``created`` is false if a job with its key existed; it was left as it was."""
 
-    def __init__(self, app: Unstuck, enqueued: Enqueued) -> None:
-        self._app = app
+    def __init__(self, jobs: Callable[[], Awaitable[Jobs]], enqueued: Enqueued) -> None:
+        self._jobs = jobs
         self.queue, self.id = enqueued.ref
         self.ref = enqueued.ref
         self.created = enqueued.created
@@ -30,7 +29,7 @@ class Handle(Generic[R]):
 
     async def job(self) -> Job:
         """All that the store knows of the job."""
-        return await (await self._app.jobs()).get(self.id, self.queue)
+        return await (await self._jobs()).get(self.id, self.queue)
 
     async def status(self) -> Status:
         return (await self.job()).status
@@ -57,11 +56,11 @@ class Handle(Generic[R]):
 
     async def cancel(self) -> bool:
         """Cancel the job, even while it runs; false if it was finished already."""
-        return await (await self._app.jobs()).cancel([self.id], self.queue) == 1
+        return await (await self._jobs()).cancel([self.id], self.queue) == 1
 
     async def explain(self) -> str:
         """Why the job is not running, in one sentence."""
-        return await (await self._app.jobs()).explain(self.id, self.queue)
+        return await (await self._jobs()).explain(self.id, self.queue)
 
 
 class SyncHandle(Generic[R]):

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from unstuck.classify import classify, failure
 from unstuck.context import Context
 from unstuck.errors import PayloadError
+from unstuck.handler import Handler
 from unstuck.model import Category, Failure, Job, Json, Outcome, Status, completed, failed, released
 from unstuck.payload import LIMIT, encode
 from unstuck.retry import fate
-
-if TYPE_CHECKING:
-    from unstuck.app import Task
-    from unstuck.runners import Runner
+from unstuck.runners import Runner
 
 log = logging.getLogger("unstuck.worker")
 _LEVEL = {
@@ -28,17 +26,17 @@ _LEVEL = {
 }
 
 
-async def perform(task: Task[Any, Any] | None, context: Context, runner: Runner, worker: str) -> Outcome:
+async def perform(handler: Handler | None, context: Context, runner: Runner, worker: str) -> Outcome:
     """Raises CancelledError only if the worker itself cancelled it."""
     job = context.job
-    if task is None:
+    if handler is None:
         return _unknown(job)
     try:
-        arguments = task.arguments.unpack(job.payload)
+        arguments = handler.arguments.unpack(job.payload)
     except PayloadError as error:
         return _failed(job, _invalid(error, job, worker))
     try:
-        result = await runner(task.function, arguments, context)
+        result = await runner(handler.function, arguments, context)
         return completed(job.lease, _result(result, job), then=_follow_ups(context))
     except asyncio.CancelledError:
         current = asyncio.current_task()

@@ -10,8 +10,9 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from unstuck.app import Unstuck
 from unstuck.errors import StoreError, StoreUnavailable
 from unstuck.ids import process_id
 from unstuck.model import Job, Lease, Outcome, Settled, Verdict, released
@@ -23,9 +24,6 @@ from unstuck.pulse import Held, Pulse
 from unstuck.reaper import Reaper
 from unstuck.runners import Threads, on_loop
 from unstuck.store import Share, Store
-
-if TYPE_CHECKING:
-    from unstuck.app import Unstuck
 
 log = logging.getLogger("unstuck.worker")
 
@@ -177,8 +175,9 @@ class Worker:
                 await self._pulse.beat()
             if held.verdict is Verdict.HELD:
                 task = self.app.tasks.get(held.job.task)
-                runner = on_loop if task is not None and task.is_async else self._threads.run
-                outcome = await perform(task, held.context, runner, self.id)
+                handler = task.handler if task else None
+                runner = on_loop if handler and handler.is_async else self._threads.run
+                outcome = await perform(handler, held.context, runner, self.id)
         except asyncio.CancelledError:
             if held.verdict is Verdict.HELD:
                 outcome = released(held.job.lease, why="the worker stopped")
