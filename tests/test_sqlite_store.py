@@ -229,7 +229,7 @@ async def test_listings_of_finished_jobs_are_read_in_order(harness: SQLiteHarnes
     sql = (
         sqlite(harness.store)
         ._sql["find"]
-        .format(columns=rows.COLUMNS, matching=f"{condition} AND {behind}", order=by)
+        .format(job=rows.JOB, matching=f"{condition} AND {behind}", order=by)
     )
 
     found = plan(harness.store, sql, **params, **place, limit=10)
@@ -238,13 +238,21 @@ async def test_listings_of_finished_jobs_are_read_in_order(harness: SQLiteHarnes
     assert "B-TREE FOR ORDER BY" not in found  # ties of one millisecond may be sorted, the listing not
 
 
-async def test_leasing_stays_fast_however_many_finished_jobs_there_are(harness: SQLiteHarness) -> None:
-    """Cost must not grow with history: the plan of the lease touches one row by its number."""
-    sql = sqlite(harness.store)._sql["lease"]
+async def test_leasing_and_settling_touch_only_the_rows_they_are_about(harness: SQLiteHarness) -> None:
+    """Cost must not grow with history."""
+    sql = sqlite(harness.store)._sql
 
-    assert "SEARCH job USING INTEGER PRIMARY KEY" in plan(
-        harness.store, sql, seq=1, now=1, owner="w", lease=1
-    )
+    lease = plan(harness.store, sql["lease"], seqs="[]", now=1, owner="w", leases="{}")
+    leased_ = plan(harness.store, sql["leased"], seqs="[]")
+    settle = plan(harness.store, sql["settle"], outcomes="[]", now=1)
+    beat = plan(harness.store, sql["heartbeat"], beats="[]", now=1)
+
+    for found in (lease, leased_):
+        assert "SEARCH job USING INTEGER PRIMARY KEY" in found
+    for found in (settle, beat):
+        assert "SEARCH job USING INDEX job_address (id=? AND queue=?)" in found
+    for found in (lease, leased_, settle, beat):
+        assert "SCAN job" not in found
 
 
 async def test_routine_events_are_recorded_on_request(tmp_path: Path) -> None:

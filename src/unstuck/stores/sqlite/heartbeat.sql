@@ -1,5 +1,11 @@
--- heartbeat: renew one lease, if it is still held. What is NULL stays as it is.
+-- heartbeat: renew leases that are still held. What is NULL stays as it is.
 UPDATE job SET
-    lease_until = :now + :lease, heartbeat_at = :now,
-    progress = coalesce(:progress, progress), stage = coalesce(:stage, stage)
-WHERE id = :id AND queue = :queue AND fence = :fence AND status = 'processing'
+    lease_until = :now + beat.lease, heartbeat_at = :now,
+    progress = coalesce(beat.progress, job.progress), stage = coalesce(beat.stage, job.stage)
+FROM (
+    SELECT
+        value ->> 'id' AS id, value ->> 'queue' AS queue, value ->> 'fence' AS fence, value ->> 'lease' AS lease,
+        value ->> 'progress' AS progress, value ->> 'stage' AS stage
+    FROM json_each(:beats)
+) AS beat
+WHERE job.id = beat.id AND job.queue = beat.queue AND job.fence = beat.fence AND job.status = 'processing'

@@ -17,9 +17,9 @@ CANCELLED = Failure(category=Category.PERMANENT, code="cancelled", message="canc
 def find(tx: Transaction, sql: str, which: Filter, limit: int, cursor: str | None) -> Page:
     condition, params = matching(which, tx.now)
     by, behind, place = order(which, cursor)
-    text = sql.format(columns=rows.COLUMNS, matching=f"{condition} AND {behind}", order=by)
+    text = sql.format(job=rows.JOB, matching=f"{condition} AND {behind}", order=by)
     found = tx.text(text, **params, **place, limit=limit)
-    jobs = [rows.job(row[1:]) for row in found]
+    jobs = [rows.job(text) for _, text in found]
     if len(found) < limit or not found:
         return Page(jobs, None)
     last = str(found[-1][0])

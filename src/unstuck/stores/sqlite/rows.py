@@ -7,18 +7,31 @@ from typing import Any
 
 import msgspec
 
-from unstuck.model import Event, Failure, Job, NewJob, Outcome, Status, Word, Worker
+from unstuck.model import Beat, Event, Failure, Job, NewJob, Outcome, Worker
 from unstuck.stores.sqlite.writer import Row
 
 TABLE = "job"
-COLUMNS = ", ".join(Job.__struct_fields__)
+_TIMES = ("created_at", "run_at", "started_at", "finished_at", "lease_until", "heartbeat_at")
+_JSON = ("payload", "progress", "result", "error", "backoff", "lapse_backoff")
+
+
+def _pair(column: str) -> str:
+    if column in _TIMES:
+        return f"'{column}', {column} / 1000.0"
+    return f"'{column}', json({column})" if column in _JSON else f"'{column}', {column}"
+
+
+# A job as one JSON object. A worker's event loop competes with the writer thread for the interpreter, so
+# what counts is how often SQLite is asked: a whole batch is read as one value and decoded in one go.
+JOB = f"json_object({', '.join(map(_pair, Job.__struct_fields__))})"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_failure = msgspec.json.Decoder(Failure).decode
 _worker = msgspec.json.Decoder(Worker).decode
-_STATUS = {str(status): status for status in Status}
-_steps_seen: dict[str, tuple[float, ...]] = {}
+# Not strict: seconds since 1970 become times.
+job = msgspec.json.Decoder(Job, strict=False).decode
+jobs = msgspec.json.Decoder(list[Job], strict=False).decode
+line = msgspec.json.Decoder(list[tuple[int, int]]).decode
 
 
 def moment(ms: int | None) -> datetime | None:
@@ -39,49 +52,6 @@ def instant(when: datetime) -> int:
 
 def json_text(value: Any) -> str | None:
     return None if value is None else _encode(value).decode()
-
-
-def job(row: Row) -> Job:
-    """A row of :data:`COLUMNS` as a job."""
-    (
-        queue, id_, task, status, payload, key, digest, priority, created_at, run_at, started_at, finished_at,
-        attempts, max_attempts, crashes, max_crashes, fence, owner, lease_until, heartbeat_at, stage,
-        settled_fence, settled, progress, result, error, backoff, lapse_backoff, timeout, parent, trace, webhook,
-    ) = row  # fmt: skip
-    return Job(
-        queue=queue,
-        id=id_,
-        task=task,
-        status=_STATUS[status],
-        payload=_decode(payload),
-        key=key,
-        digest=digest,
-        priority=priority,
-        created_at=at(created_at),
-        run_at=at(run_at),
-        started_at=moment(started_at),
-        finished_at=moment(finished_at),
-        attempts=attempts,
-        max_attempts=max_attempts,
-        crashes=crashes,
-        max_crashes=max_crashes,
-        fence=fence,
-        owner=owner,
-        lease_until=moment(lease_until),
-        heartbeat_at=moment(heartbeat_at),
-        stage=stage,
-        settled_fence=settled_fence,
-        settled=None if settled is None else Word(settled),
-        progress=None if progress is None else _decode(progress),
-        result=None if result is None else _decode(result),
-        error=None if error is None else _failure(error),
-        backoff=_steps(backoff),
-        lapse_backoff=_steps(lapse_backoff),
-        timeout=timeout,
-        parent=parent,
-        trace=trace,
-        webhook=webhook,
-    )
 
 
 def new_row(job: NewJob, now: int) -> Row:
@@ -117,6 +87,36 @@ NEW_COLUMNS = (
 )  # fmt: skip
 
 
+def beat_facts(beat: Beat) -> dict[str, Any]:
+    """What heartbeat.sql reads of a beat."""
+    queue, id_, fence = beat.lease
+    return {
+        "id": id_,
+        "queue": queue,
+        "fence": fence,
+        "lease": milliseconds(beat.seconds),
+        "progress": json_text(beat.progress),
+        "stage": beat.stage,
+    }
+
+
+def outcome_facts(outcome: Outcome, now: int) -> dict[str, Any]:
+    """What settle.sql reads of an outcome."""
+    queue, id_, fence = outcome.lease
+    return {
+        "id": id_,
+        "queue": queue,
+        "fence": fence,
+        "status": outcome.status,
+        "word": outcome.word,
+        "refund": outcome.refund,
+        "crashed": int(outcome.crashed),
+        "delay": milliseconds(outcome.delay),
+        "result": json_text(outcome.result),
+        "error": error_text(outcome.failure, now),
+    }
+
+
 def error_text(failure: Failure | None, now: int) -> str | None:
     return None if failure is None else json_text(msgspec.structs.replace(failure, at=at(now)))
 
@@ -144,12 +144,3 @@ def event(row: Row) -> Event:
 def worker(row: Row) -> Worker:
     started_at, seen_at, facts = row
     return msgspec.structs.replace(_worker(facts), started_at=moment(started_at), seen_at=moment(seen_at))
-
-
-def _steps(text: str) -> tuple[float, ...]:
-    # Few policies, many jobs: the same text comes again and again.
-    if (steps := _steps_seen.get(text)) is None:
-        if len(_steps_seen) > 1000:
-            _steps_seen.clear()
-        steps = _steps_seen[text] = tuple(_decode(text))
-    return steps

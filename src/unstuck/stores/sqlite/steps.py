@@ -40,17 +40,16 @@ def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[E
 def lease(
     tx: Transaction, queues: Mapping[str, Share], limit: int, owner: str, all_events: bool
 ) -> list[Job]:
-    line: list[tuple[int, int, int]] = []
+    line: list[tuple[int, int]] = []
     for queue, share in queues.items():
         tx.change("promote", {"queue": queue, "now": tx.now, "limit": PROMOTE_AT_ONCE})
-        lease_ms = milliseconds(share.seconds)
-        head = tx.rows("line", queue=queue, limit=min(share.limit, limit))
-        line += [(rank, seq, lease_ms) for rank, seq in head]
-    jobs = [
-        rows.job(row)
-        for _, seq, lease_ms in sorted(line)[:limit]
-        for row in tx.rows("lease", seq=seq, now=tx.now, owner=owner, lease=lease_ms)
-    ]
+        line += rows.line(tx.value("line", queue=queue, limit=min(share.limit, limit)))
+    if not line:
+        return []
+    seqs = json_text([seq for _, seq in sorted(line)[:limit]])
+    leases = json_text({queue: milliseconds(share.seconds) for queue, share in queues.items()})
+    tx.change("lease", {"seqs": seqs, "now": tx.now, "owner": owner, "leases": leases})
+    jobs = rows.jobs(tx.value("leased", seqs=seqs))
     if all_events:
         tell(tx, [("leased", job.ref, {"fence": job.fence, "owner": owner}) for job in jobs])
     return jobs
@@ -60,16 +59,28 @@ def heartbeat(tx: Transaction, worker: Worker, beats: Sequence[Beat]) -> Pulse:
     facts = json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
     tx.change("seen", {"id": worker.id, "now": tx.now, "facts": facts})
     tx.change("forget_workers", {"before": tx.now - REMEMBER_WORKERS})
-    verdicts = {beat.lease: _beat(tx, beat) for beat in beats}
+    verdicts = dict.fromkeys((beat.lease for beat in beats), Verdict.HELD)
+    if _beat(tx, beats) < len(verdicts):
+        verdicts = {beat.lease: _verdict(tx, beat) for beat in beats}
     held = (Lease(*row) for row in tx.rows("held_by", owner=worker.id))
     return Pulse(verdicts, [lease for lease in held if lease not in verdicts])
 
 
 def settle(tx: Transaction, outcomes: Sequence[Outcome], all_events: bool) -> list[Settled]:
-    answers = [_settle(tx, outcome) for outcome in outcomes]
+    """All in one statement, as nearly always all of them apply; if not, one by one, to tell which."""
+    if tx.trial(lambda: _end(tx, outcomes) == len(outcomes)):
+        answers = [Settled.APPLIED] * len(outcomes)
+    else:
+        answers = [_settle(tx, outcome) for outcome in outcomes]
     applied = [
         outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is Settled.APPLIED
     ]
+    _follow_up(tx, applied, all_events)
+    return answers
+
+
+def _follow_up(tx: Transaction, applied: Sequence[Outcome], all_events: bool) -> None:
+    """What is written with the change itself: events, counters and follow-up jobs."""
     tell(
         tx,
         [
@@ -79,9 +90,8 @@ def settle(tx: Transaction, outcomes: Sequence[Outcome], all_events: bool) -> li
         ],
     )
     _tally(tx, applied)
-    if follow_ups := [job for outcome in applied for job in outcome.then]:
-        enqueue(tx, follow_ups, all_events)
-    return answers
+    if jobs := [job for outcome in applied for job in outcome.then]:
+        enqueue(tx, jobs, all_events)
 
 
 def reclaim(
@@ -102,7 +112,7 @@ def reclaim(
     else:
         spans = [(tx.now - milliseconds(span.since), tx.now - milliseconds(span.until)) for span in blind]
         found = tx.rows("lapsed", now=tx.now, queues=wanted, blind=json_text(spans), limit=limit)
-    jobs = [_take_over(tx, rows.job(row), owner, milliseconds(seconds)) for row in found]
+    jobs = [_take_over(tx, rows.job(text), owner, milliseconds(seconds)) for (text,) in found]
     [(end,)] = tx.rows("next_end")
     return Reclaimed(jobs, len(adopted), None if end is None else max(0.0, (end - tx.now) / 1000))
 
@@ -127,42 +137,33 @@ def _enqueue(tx: Transaction, job: NewJob) -> Enqueued:
     return Enqueued(ref, created=False, same=digest == job.digest)
 
 
-def _beat(tx: Transaction, beat: Beat) -> Verdict:
-    lease = beat.lease
-    params = {
-        "id": lease.id,
-        "queue": lease.queue,
-        "fence": lease.fence,
-        "now": tx.now,
-        "lease": milliseconds(beat.seconds),
-        "progress": json_text(beat.progress),
-        "stage": beat.stage,
-    }
-    if tx.change("heartbeat", params):
+def _beat(tx: Transaction, beats: Sequence[Beat]) -> int:
+    """How many of the leases were renewed."""
+    if not beats:
+        return 0
+    return tx.change(
+        "heartbeat", {"beats": json_text([rows.beat_facts(beat) for beat in beats]), "now": tx.now}
+    )
+
+
+def _verdict(tx: Transaction, beat: Beat) -> Verdict:
+    if _beat(tx, [beat]):
         return Verdict.HELD
-    ended = tx.rows("settled", id=lease.id, queue=lease.queue)
+    ended = tx.rows("settled", id=beat.lease.id, queue=beat.lease.queue)
     return Verdict.CANCELLED if ended and ended[0][1] == Word.CANCELLED else Verdict.LOST
 
 
+def _end(tx: Transaction, outcomes: Sequence[Outcome]) -> int:
+    """How many of the leases were ended."""
+    facts = json_text([rows.outcome_facts(outcome, tx.now) for outcome in outcomes])
+    return tx.change("settle", {"outcomes": facts, "now": tx.now})
+
+
 def _settle(tx: Transaction, outcome: Outcome) -> Settled:
-    lease = outcome.lease
-    params = {
-        "id": lease.id,
-        "queue": lease.queue,
-        "fence": lease.fence,
-        "now": tx.now,
-        "status": outcome.status,
-        "word": outcome.word,
-        "refund": outcome.refund,
-        "crashed": int(outcome.crashed),
-        "delay": milliseconds(outcome.delay),
-        "result": json_text(outcome.result),
-        "error": rows.error_text(outcome.failure, tx.now),
-    }
-    if tx.change("settle", params):
+    if _end(tx, [outcome]):
         return Settled.APPLIED
-    ended = tx.rows("settled", id=lease.id, queue=lease.queue)
-    return Settled.REPEATED if ended == [(lease.fence, outcome.word)] else Settled.LOST
+    ended = tx.rows("settled", id=outcome.lease.id, queue=outcome.lease.queue)
+    return Settled.REPEATED if ended == [(outcome.lease.fence, outcome.word)] else Settled.LOST
 
 
 def _take_over(tx: Transaction, job: Job, owner: str, lease_ms: int) -> Job:

@@ -181,6 +181,6 @@ def _statements() -> dict[str, str]:
     texts = statements("unstuck.stores.sqlite", ".sql")
     # Those with a {matching} are completed per call, by the fixed texts of filters.py.
     return {
-        name: text if "{matching}" in text else text.replace("{columns}", rows.COLUMNS)
+        name: text if "{matching}" in text else text.replace("{job}", rows.JOB)
         for name, text in texts.items()
     }

@@ -30,6 +30,10 @@ class Transaction:
     def rows(self, name: str, **params: Any) -> list[Row]:
         return list(self._connection.execute(self._sql[name], params))
 
+    def value(self, name: str, **params: Any) -> Any:
+        """The one value that a statement answers with."""
+        return self._connection.execute(self._sql[name], params).get
+
     def change(self, name: str, params: dict[str, Any] | Row) -> int:
         """Run one statement and say how many rows it changed."""
         self._connection.execute(self._sql[name], params)
@@ -40,6 +44,15 @@ class Transaction:
         before = self._connection.total_changes()
         self._connection.executemany(self._sql[name], params)
         return self._connection.total_changes() - before
+
+    def trial(self, work: Callable[[], bool]) -> bool:
+        """Keep what ``work`` changes only if it answers true."""
+        self._connection.execute("SAVEPOINT trial")
+        keep = work()
+        if not keep:
+            self._connection.execute("ROLLBACK TO trial")
+        self._connection.execute("RELEASE trial")
+        return keep
 
     def text(self, sql: str, **params: Any) -> list[Row]:
         """Run a statement that was completed with a condition of :mod:`filters`."""
