@@ -10,15 +10,13 @@ import time
 
 
 def new_id() -> str:
-    """A UUID of version 7: ids made one after the other lie side by side in an index."""
-    text = f"{time.time_ns() // 1_000_000:012x}7{os.urandom(10).hex()}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-a{text[17:20]}-{text[20:32]}"
+    """Time first, so that ids made one after the other lie side by side in an index; then chance."""
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
 def keyed_id(queue: str, key: str) -> str:
     """The id of the job that has this key in this queue; the same for everybody who asks."""
-    text = hashlib.blake2b(f"{queue}\0{key}".encode(), digest_size=16).hexdigest()
-    return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-a{text[17:20]}-{text[20:]}"
+    return hashlib.blake2b(f"{queue}\0{key}".encode(), digest_size=16).hexdigest()
 
 
 def digest(task: str, payload: bytes) -> str:

@@ -41,6 +41,7 @@ class Arguments:
             raise ConfigError(
                 f"task {task!r}: an annotation cannot be resolved ({error}); import it at module level"
             ) from error
+        self._count = len(parameters)
         self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self._struct = msgspec.defstruct(
             "Arguments",
@@ -53,17 +54,14 @@ class Arguments:
 
     def pack(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> msgspec.Raw:
         """The arguments as JSON; raises PayloadError if a call with them could not be carried out."""
-        try:
-            named = dict(zip(self._positional, args, strict=False), **kwargs) if args else kwargs
-            if len(args) > len(self._positional):
-                raise TypeError("too many arguments")
-            values = self._struct(**named)
-        except TypeError as error:
-            raise PayloadError(f"task {self._task!r}: {self._complaint(args, kwargs, error)}") from None
-        text = encode(values, f"task {self._task!r}", self._encoder)
+        named = dict(zip(self._positional, args, strict=False), **kwargs) if args else kwargs
+        if len(named) != self._count or len(args) + len(kwargs) != self._count:
+            named = self._completed(args, kwargs)
+        text = encode(named, f"task {self._task!r}", self._encoder)
         try:
             self._decoder.decode(text)
         except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
+            self._completed(args, kwargs)  # tells of wrong names in the words of the function
             raise PayloadError(f"task {self._task!r}: {_told(error)}") from None
         return msgspec.Raw(text)
 
@@ -75,12 +73,14 @@ class Arguments:
             raise PayloadError(f"task {self._task!r}: {_told(error)}") from error
         return {name: getattr(values, name) for name in self._struct.__struct_fields__}
 
-    def _complaint(self, args: Sequence[Any], kwargs: Mapping[str, Any], error: TypeError) -> str:
+    def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """All arguments by name, defaults included: a job carries everything that it needs."""
         try:
-            self._signature.bind(*args, **kwargs)
-        except TypeError as better:
-            return f"{better}; it takes {self._signature}"
-        return f"{error}; it takes {self._signature}"
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise PayloadError(f"task {self._task!r}: {error}; it takes {self._signature}") from None
+        bound.apply_defaults()
+        return bound.arguments
 
 
 def encode(value: Any, what: str, encoder: msgspec.json.Encoder | None = None) -> bytes:

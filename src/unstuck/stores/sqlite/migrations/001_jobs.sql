@@ -5,7 +5,7 @@ CREATE TABLE job (
     queue TEXT NOT NULL,
     id TEXT NOT NULL,
     task TEXT NOT NULL,
-    status TEXT NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'processing', 'completed', 'failed')),
+    status TEXT NOT NULL DEFAULT 'pending',
     payload TEXT NOT NULL,
     key TEXT,
     digest TEXT,
@@ -35,10 +35,14 @@ CREATE TABLE job (
     parent TEXT,
     trace TEXT,
     webhook TEXT,
-    CHECK ((status = 'processing') = (owner IS NOT NULL)),
-    CHECK (lease_until IS NULL OR status = 'processing'),
-    CHECK ((status IN ('completed', 'failed')) = (finished_at IS NOT NULL)),
-    CHECK (rank IS NULL OR status = 'pending'),
+    -- What each state must and must not have. One expression, because it is evaluated for every row written.
+    CHECK (CASE status
+        WHEN 'pending' THEN coalesce(owner, lease_until, finished_at) IS NULL
+        WHEN 'processing' THEN owner IS NOT NULL AND coalesce(rank, finished_at) IS NULL
+        WHEN 'completed' THEN finished_at IS NOT NULL AND coalesce(owner, lease_until, rank) IS NULL
+        WHEN 'failed' THEN finished_at IS NOT NULL AND coalesce(owner, lease_until, rank) IS NULL
+        ELSE 0
+    END),
     CHECK (0 <= crashes AND crashes <= attempts)
 ) STRICT;
 
