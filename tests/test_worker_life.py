@@ -189,7 +189,7 @@ async def test_outcomes_survive_an_outage_of_the_store(
     runs: list[int] = []
     store = await app.store()
     outage = _Outage(store)
-    app._stores[asyncio.get_running_loop()] = outage  # type: ignore[assignment]
+    app._stores[asyncio.get_running_loop()][app.url] = outage  # type: ignore[assignment]
     jobs = Jobs(store)
 
     @app.task

@@ -34,21 +34,15 @@ class Task(Generic[P, R]):
     """A function that can be run as a job. Called directly it is just the function."""
 
     def __init__(
-        self,
-        app: Unstuck,
-        function: Callable[..., Any],
-        name: str,
-        queue: str,
-        retry: Retry,
-        options: Options,
+        self, app: Unstuck, handler: Handler, name: str, queue: str, policy: Policy, retry: Retry
     ) -> None:
         self.app = app
+        self.handler = handler
         self.name = name
         self.queue = queue
+        self.policy = policy
         self.retry = retry
-        self.handler = Handler(function, name)
-        self._options = options
-        self._policy = app.queues[queue]
+        self._options = _USUAL
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.handler.function(*args, **kwargs)
@@ -71,7 +65,7 @@ class Task(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The job that ``enqueue`` would make, for ``enqueue_many`` and ``then``; checked here and now."""
-        options, retry, policy = self._options, self.retry, self._policy
+        options, retry, policy = self._options, self.retry, self.policy
         payload = self.handler.arguments.pack(args, kwargs)
         key = options.key
         return Call(
@@ -115,7 +109,7 @@ class Unstuck:
         self.url = store
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.queues: dict[str, Policy] = {}
-        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = WeakKeyDictionary()
+        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Store]] = WeakKeyDictionary()
         self._opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     @overload
@@ -193,27 +187,22 @@ class Unstuck:
     async def store(self) -> Store:
         """The open store of the current event loop."""
         loop = asyncio.get_running_loop()
-        if (store := self._stores.get(loop)) is None:
+        opened = self._stores.setdefault(loop, {})
+        if self.url not in opened:
             async with self._opening.setdefault(loop, asyncio.Lock()):
-                if (store := self._stores.get(loop)) is None:
-                    store = await open_store(self.url).__aenter__()
-                    await store.migrate()
-                    self._stores[loop] = store
-        return store
+                if self.url not in opened:
+                    opened[self.url] = await _opened(self.url)
+        return opened[self.url]
 
     @asynccontextmanager
     async def using(self, store: str) -> AsyncIterator[None]:
-        """Let the app use another store for the length of a block, on the current event loop."""
-        loop = asyncio.get_running_loop()
-        before = self.url, self._stores.pop(loop, None)
-        self.url = store
+        """Let the app use another store for the length of a block, wherever it is called from."""
+        own, self.url = self.url, store
         try:
             async with self:
                 yield
         finally:
-            self.url = before[0]
-            if before[1] is not None:
-                self._stores[loop] = before[1]
+            self.url = own
 
     async def __aenter__(self) -> Self:
         await self.store()
@@ -222,8 +211,18 @@ class Unstuck:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if store := self._stores.pop(asyncio.get_running_loop(), None):
-            await store.__aexit__(kind, error, trace)
+        """Close the store, also where synchronous callers have opened it."""
+        here = asyncio.get_running_loop()
+        for loop, opened in list(self._stores.items()):
+            if (store := opened.pop(self.url, None)) is None:
+                continue
+            closing = store.__aexit__(None, None, None)
+            if loop is here:
+                await closing
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(closing, loop))
+            else:
+                closing.close()
 
     def _register(
         self, function: Callable[..., Any], name: str | None, queue: str, policy: Policy, retry: Retry
@@ -231,15 +230,26 @@ class Unstuck:
         named = task_name(name or getattr(function, "__name__", ""))
         if named in self.tasks:
             raise ConfigError(f"task {named!r} is registered already: give one of the two another name=")
-        known = self.queues.setdefault(queue_name(queue), policy)
+        known = self.queues.get(queue_name(queue), policy)
         if differences := known.differences(policy):
             raise ConfigError(
                 f"task {named!r} disagrees with the other tasks of queue {queue!r} in {', '.join(differences)}: "
                 "make them agree, or give it a queue of its own"
             )
-        task: Task[Any, Any] = Task(self, function, named, queue, retry, _USUAL)
+        task: Task[Any, Any] = Task(self, Handler(function, named), named, queue, policy, retry)
+        self.queues[queue] = policy
         self.tasks[named] = task
         return task
+
+
+async def _opened(url: str) -> Store:
+    store = await open_store(url).__aenter__()
+    try:
+        await store.migrate()
+    except BaseException:
+        await store.__aexit__(None, None, None)
+        raise
+    return store
 
 
 class _Decorator:

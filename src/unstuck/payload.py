@@ -35,22 +35,23 @@ class Arguments:
                 raise ConfigError(
                     f"task {task!r} takes {kind}: name every argument, so that payloads can be checked"
                 )
-        try:
-            hints = get_type_hints(function, include_extras=True)
-        except NameError as error:
-            raise ConfigError(
-                f"task {task!r}: an annotation cannot be resolved ({error}); import it at module level"
-            ) from error
         self._count = len(parameters)
         self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        self._struct = msgspec.defstruct(
-            "Arguments",
-            [_field(parameter, hints.get(parameter.name, Any)) for parameter in parameters],
-            kw_only=True,
-            forbid_unknown_fields=True,
-        )
+        try:
+            hints = get_type_hints(function, include_extras=True)
+            self._struct = msgspec.defstruct(
+                "Arguments",
+                [_field(parameter, hints.get(parameter.name, Any)) for parameter in parameters],
+                kw_only=True,
+                forbid_unknown_fields=True,
+            )
+            self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_model)
+        except (NameError, AttributeError, SyntaxError, TypeError) as error:
+            raise ConfigError(
+                f"task {task!r}: an annotation cannot be used ({_told(error)}); "
+                "import what it names at module level, and use types that JSON can tell apart"
+            ) from error
         self._encoder = msgspec.json.Encoder(enc_hook=_plain)
-        self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_model)
 
     def pack(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> msgspec.Raw:
         """The arguments as JSON; raises PayloadError if a call with them could not be carried out."""
@@ -68,7 +69,9 @@ class Arguments:
     def unpack(self, payload: Json) -> dict[str, Any]:
         """The arguments for a call; raises PayloadError if the payload does not fit the function any more."""
         try:
-            values = msgspec.convert(payload if payload is not None else {}, self._struct, dec_hook=_model)
+            values = msgspec.convert(
+                payload if payload is not None else {}, self._struct, dec_hook=_model, str_keys=True
+            )
         except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
             raise PayloadError(f"task {self._task!r}: {_told(error)}") from error
         return {name: getattr(values, name) for name in self._struct.__struct_fields__}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -28,5 +29,6 @@ async def inline(app: Unstuck) -> AsyncIterator[Inline]:
 
     ``async with inline(app) as jobs: await send.enqueue(…); await jobs.run()``
     """
-    async with app.using("sqlite:///:memory:"):
-        yield Inline(app, await app.jobs())
+    with tempfile.TemporaryDirectory(prefix="unstuck-inline-") as folder:
+        async with app.using(f"sqlite:///{folder}/jobs.db"):
+            yield Inline(app, await app.jobs())
