@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import os
+
 import pytest
 
 pytest.register_assert_rewrite("unstuck.testing.conformance")
@@ -8,3 +10,19 @@ pytest.register_assert_rewrite("unstuck.testing.conformance")
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that names many lines proves none of them well."""
+    for item in items:
+        lines = [line for mark in item.iter_markers("accepts") for line in mark.args]
+        if len(lines) > 3:
+            raise pytest.UsageError(f"{item.nodeid} names {len(lines)} acceptance lines: at most three")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A skipped test is a test that did not run: at home that is told, in CI it fails the run."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") == "true" and reporter is not None and reporter.stats.get("skipped"):
+        reporter.write_line("CI=true: a skipped test fails the run", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

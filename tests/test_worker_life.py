@@ -6,10 +6,11 @@ import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from support.waiting import until_async
 
-from unstuck import Jobs, Status, StoreUnavailable, Unstuck, Worker
+from unstuck import Call, JobFailed, Jobs, Status, StoreUnavailable, Unstuck, Worker, current_job
 from unstuck.store import Share, Store
 from unstuck.testing import SQLiteHarness
 
@@ -211,6 +212,44 @@ async def test_outcomes_survive_an_outage_of_the_store(
     await until_async(completed, 20, "the outcome to be written")
     await stop(worker, running)
     assert runs == [1]
+
+
+async def test_an_outcome_that_cannot_be_stored_fails_its_own_job_only(app: Unstuck) -> None:
+    @app.task
+    async def fine(number: int) -> int:
+        return number
+
+    @app.task
+    async def odd() -> None:
+        bad = msgspec.structs.replace(fine.call(1).job, priority=99)  # past all checks: the table refuses it
+        current_job().then(Call(bad))
+
+    good = [await fine.enqueue(number) for number in range(5)]
+    bad = await odd.enqueue()
+    await burst(app)
+
+    assert [await handle.result() for handle in good] == [0, 1, 2, 3, 4]
+    with pytest.raises(JobFailed, match="CHECK"):
+        await bad.result()
+
+
+async def test_a_cancelled_worker_gives_back_what_it_holds(app: Unstuck) -> None:
+    started = asyncio.Event()
+
+    @app.task
+    async def endless() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    handle = await endless.enqueue()
+    running = asyncio.create_task(Worker(app, grace=3600).run())
+    await started.wait()
+    running.cancel()
+    await asyncio.wait([running], timeout=20)
+
+    assert running.cancelled()
+    job = await handle.job()
+    assert (job.status, job.attempts) == (Status.PENDING, 0)
 
 
 async def test_a_worker_waits_for_a_store_that_is_not_there_yet(app: Unstuck) -> None:

@@ -17,6 +17,7 @@ from unstuck.errors import StoreError, StoreUnavailable
 from unstuck.ids import process_id
 from unstuck.model import Job, Lease, Outcome, Settled, Verdict, released
 from unstuck.model import Worker as Facts
+from unstuck.outbox import Outbox
 from unstuck.perform import perform
 from unstuck.policy import number, whole
 from unstuck.prefetch import Ahead
@@ -58,7 +59,6 @@ class Worker:
         self._held: dict[Lease, Held] = {}
         self._waiting: deque[Held] = deque()
         self._running = 0
-        self._outcomes: list[Outcome] = []
         self._bell = asyncio.Event()
         self._hungry = True
         self._watching: asyncio.Task[None] | None = None
@@ -74,20 +74,21 @@ class Worker:
         reaper = Reaper(self._store, interval=self._recovery, owner=f"reaper-{self.id}")
         every = min(policy.heartbeat for policy in self._queues.values())
         self._pulse = Pulse(self._store, self._facts, self._held, every, self._lose)
+        self._outbox = Outbox(self._store)
         await reaper.begin()
         helpers = [asyncio.create_task(reaper.go_on()), asyncio.create_task(self._pulse.run())]
         log.info("worker %s takes %s, %d at a time", self.id, ", ".join(self._queues), self._concurrency)
         try:
             await self._work()
-            await self._drain()
+        except BaseException:  # cancelled, or a mistake of ours: wait for nothing, but give back what we hold
+            self._stopping = True
+            self._force.set()
+            raise
         finally:
-            # Last of all: leases stay renewed while jobs finish.
-            for helper in helpers:
-                helper.cancel()
-            if self._watching:
-                self._watching.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
-            self._threads.close()
+            try:
+                await self._drain()
+            finally:
+                await self._end(helpers)
 
     def stop(self) -> None:
         """Take no more jobs and end when the running ones have; called again, end at once."""
@@ -96,6 +97,14 @@ class Worker:
         log.info("worker %s takes no more jobs and ends when %d running ones have", self.id, self._running)
         self._stopping = True
         self._bell.set()
+
+    async def _end(self, helpers: list[asyncio.Task[None]]) -> None:
+        # Last of all: leases stay renewed while jobs finish.
+        for helper in (*helpers, self._watching):
+            if helper:
+                helper.cancel()
+        await asyncio.gather(*helpers, return_exceptions=True)
+        self._threads.close()
 
     async def _open(self) -> Store:
         pause = 0.2
@@ -114,7 +123,7 @@ class Worker:
             self._bell.clear()
             self._start()
             wanted = self._room() if self._hungry else 0
-            if wanted or self._outcomes:
+            if wanted or self._outbox:
                 await self._exchange(wanted)
             elif self._burst and not self._held:
                 return
@@ -124,17 +133,15 @@ class Worker:
 
     async def _exchange(self, wanted: int) -> None:
         """Write all outcomes gathered since the last time and take new jobs, together."""
-        batch = tuple(self._outcomes)
         sent = time.monotonic()
         shares = {name: Share(policy.lease, wanted) for name, policy in self._queues.items()}
         settled, leased = await asyncio.gather(
-            self._store.settle(batch), self._store.lease(shares, wanted, self.id), return_exceptions=True
+            self._outbox.send(), self._store.lease(shares, wanted, self.id), return_exceptions=True
         )
         if not isinstance(settled, BaseException):
-            del self._outcomes[: len(batch)]
-            self._settled(batch, settled)
+            self._settled(settled)
             # A burst ends when nothing is due, and what was just settled may have brought new work.
-            self._hungry |= self._burst and bool(batch)
+            self._hungry |= self._burst and bool(settled)
         if not isinstance(leased, BaseException):
             self._take(leased, sent)
             if wanted:
@@ -193,29 +200,26 @@ class Worker:
             return
         if outcome is not None and held.verdict is Verdict.HELD:
             held.ended = True
-            self._outcomes.append(outcome)
+            self._outbox.add(outcome)
         else:
             self._held.pop(held.job.lease, None)
         if not self._stopping:
             self._start()
         self._bell.set()
 
-    def _settled(self, batch: Iterable[Outcome], answers: Iterable[Settled]) -> None:
-        for outcome, answer in zip(batch, answers, strict=True):
+    def _settled(self, answers: Iterable[tuple[Outcome, Settled]]) -> None:
+        for outcome, answer in answers:
             self._held.pop(outcome.lease, None)
             if answer is Settled.LOST:
+                told = {"jobId": outcome.lease.id, "workerId": self.id, "outcome": outcome.event}
                 log.warning(
-                    "the lease of job %s was lost: its %s is not recorded",
-                    outcome.lease.id,
-                    outcome.event,
-                    extra={"jobId": outcome.lease.id, "workerId": self.id},
+                    "the lease of job %s was lost: its outcome is refused", outcome.lease.id, extra=told
                 )
 
     def _lose(self, held: Held, verdict: Verdict) -> None:
         """Somebody else has the job now, or nobody wants it any more: stop working on it."""
-        log.warning(
-            "job %s: the lease is %s", held.job.id, verdict, extra={"jobId": held.job.id, "workerId": self.id}
-        )
+        told = {"jobId": held.job.id, "workerId": self.id}
+        log.warning("job %s: the lease is %s", held.job.id, verdict, extra=told)
         held.verdict = verdict
         held.context.cancelled = True
         if held.running is not None:
@@ -254,7 +258,7 @@ class Worker:
         end = time.monotonic() + self._grace
         while self._running and not self._force.is_set() and (left := end - time.monotonic()) > 0:
             self._bell.clear()
-            if self._outcomes:
+            if self._outbox:
                 await self._exchange(0)
             else:
                 await _at_most(self._bell.wait(), left)
@@ -267,13 +271,13 @@ class Worker:
             _, deaf = await asyncio.wait(running, timeout=5.0)
             self._give_back([running[task] for task in deaf])
         end = time.monotonic() + FAREWELL
-        while self._outcomes and time.monotonic() < end:
+        while self._outbox and time.monotonic() < end:
             await self._exchange(0)
 
     def _give_back(self, jobs: Iterable[Held]) -> None:
         for held in jobs:
             held.ended = True
-            self._outcomes.append(released(held.job.lease, why="the worker stopped"))
+            self._outbox.add(released(held.job.lease, why="the worker stopped"))
 
     def _facts(self) -> Facts:
         return Facts(

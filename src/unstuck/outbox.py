@@ -1,0 +1,52 @@
+"""Outbox: outcomes on their way into the store. They stay until it has answered."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from unstuck.classify import failure
+from unstuck.errors import StoreError, StoreUnavailable
+from unstuck.model import Category, Outcome, Settled, failed
+from unstuck.store import Store
+
+log = logging.getLogger("unstuck.worker")
+
+
+class Outbox:
+    """What gathers while one batch is being written goes out with the next."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._outcomes: list[Outcome] = []
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
+
+    def add(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+
+    async def send(self) -> list[tuple[Outcome, Settled]]:
+        """Write all that is there. If the store is away, everything stays for the next time."""
+        batch = tuple(self._outcomes)
+        try:
+            answers = await self._store.settle(batch)
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            # One of them cannot be stored. Alone it fails its own job, instead of holding up all others.
+            answers = [await self._alone(outcome) for outcome in batch]
+        del self._outcomes[: len(batch)]
+        return list(zip(batch, answers, strict=True))
+
+    async def _alone(self, outcome: Outcome) -> Settled:
+        try:
+            [answer] = await self._store.settle([outcome])
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            log.error("the outcome of job %s cannot be stored: %s", outcome.lease.id, error)  # noqa: TRY400
+            why = msgspec.structs.replace(failure(error), category=Category.PERMANENT, code="unstorable")
+            [answer] = await self._store.settle([failed(outcome.lease, why)])
+        return answer
