@@ -12,7 +12,7 @@ import apsw
 import pytest
 from support.waiting import until
 
-from unstuck import ConfigError, Filter, SchemaError, Status, StoreUnavailable, open_store
+from unstuck import ConfigError, Filter, SchemaError, Status, StoreDamaged, StoreUnavailable, open_store
 from unstuck.model import completed
 from unstuck.store import Share, Store
 from unstuck.stores.sqlite import rows
@@ -105,7 +105,7 @@ async def test_a_newer_schema_is_not_written_to(harness: SQLiteHarness) -> None:
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("dear diary " * 100)
 
-    with pytest.raises(SchemaError, match=r"notes\.txt.*no SQLite database"):
+    with pytest.raises(StoreDamaged, match=r"notes\.txt.*no SQLite database"):
         async with open_store(f"sqlite:///{tmp_path}/notes.txt") as store:
             await store.migrate()
 

@@ -6,6 +6,7 @@ Libraries are known by the names of their classes, so none of them has to be ins
 from __future__ import annotations
 
 import errno
+import math
 import traceback
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
@@ -13,13 +14,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from unstuck.errors import JobError, StoreUnavailable
+from unstuck.errors import JobError, StoreDamaged, StoreUnavailable
 from unstuck.model import Category, Failure
 from unstuck.redact import redact
 
 MESSAGE_LIMIT = 8 * 1024
 STACK_LIMIT = 16 * 1024
+CODE_LIMIT = 100
 LONGEST_RETRY_AFTER = 3600.0
+LONGEST_DELAY = 366 * 86400.0
 
 
 class Class(NamedTuple):
@@ -48,6 +51,10 @@ _KNOWN: dict[str, Category] = {
     "redis.TimeoutError": _TRANSIENT,
     "redis.BusyLoadingError": _TRANSIENT,
     "redis.ReadOnlyError": _TRANSIENT,
+    "redis.ClusterDownError": _TRANSIENT,
+    "redis.MasterDownError": _TRANSIENT,
+    "redis.TryAgainError": _TRANSIENT,
+    "redis.OutOfMemoryError": _TRANSIENT,
     "redis.ResponseError": _PERMANENT,
     "psycopg.DataCorrupted": _CRITICAL,
     "psycopg.IndexCorrupted": _CRITICAL,
@@ -68,11 +75,15 @@ _KNOWN: dict[str, Category] = {
     "apsw.NotADBError": _CRITICAL,
     "apsw.BusyError": _TRANSIENT,
     "apsw.FullError": _TRANSIENT,
+    "socket.gaierror": _TRANSIENT,
+    "socket.herror": _TRANSIENT,
+    "ssl.SSLError": _TRANSIENT,
     "msgspec.ValidationError": _PERMANENT,
     "msgspec.DecodeError": _PERMANENT,
     "pydantic.ValidationError": _PERMANENT,
     "pydantic_core.ValidationError": _PERMANENT,
 }
+_DAMAGED_SQLITE = {11, 26}  # SQLITE_CORRUPT and SQLITE_NOTADB, as the standard library's sqlite3 tells them
 _PASSING_STATUS = {408, 409, 425, 429}
 _LASTING_ERRNO = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
 
@@ -84,11 +95,21 @@ def register(kind: type[BaseException], rule: Rule | Category) -> None:
 
 def classify(error: BaseException) -> Class:
     """What an exception means for the job that met it. What nobody knows is TRANSIENT."""
+    try:
+        found = _found(error)
+    except Exception:  # noqa: BLE001 - an exception that cannot even be asked, or a rule with a mistake in it
+        found = Class(_TRANSIENT, _code(error))
+    return Class(found.category, _sane_code(found.code, error), _sane_delay(found.delay))
+
+
+def _found(error: BaseException) -> Class:
     for kind in type(error).__mro__:
         if (rule := _registry.get(kind)) and (found := _apply(rule, error)):
             return found
     if isinstance(error, JobError):
-        return Class(error.category, error.code, error.delay)
+        return Class(error.category, error.code or type(error).__name__.lower(), error.delay)
+    if isinstance(error, StoreDamaged) or getattr(error, "sqlite_errorcode", None) in _DAMAGED_SQLITE:
+        return Class(_CRITICAL, _code(error))
     if (status := _http_status(error)) is not None:
         return _by_status(error, status)
     for name in _names(error):
@@ -149,7 +170,7 @@ def _retry_after(error: BaseException) -> float | None:
     if not hasattr(headers, "get") or not (value := headers.get("retry-after")):
         return None
     try:
-        return min(max(float(value), 0.0), LONGEST_RETRY_AFTER)
+        return _capped(float(value))
     except ValueError:
         return _until(str(value), headers.get("date"))
 
@@ -158,9 +179,24 @@ def _until(date: str, sent: str | None) -> float | None:
     # Both instants are the other side's, so its clock need not agree with ours.
     try:
         asked = parsedate_to_datetime(date) - parsedate_to_datetime(str(sent))
-    except ValueError:
+    except (ValueError, TypeError, OverflowError):
         return None
-    return min(max(asked.total_seconds(), 0.0), LONGEST_RETRY_AFTER)
+    return _capped(asked.total_seconds())
+
+
+def _capped(seconds: float) -> float | None:
+    return None if math.isnan(seconds) else min(max(seconds, 0.0), LONGEST_RETRY_AFTER)
+
+
+def _sane_code(code: object, error: BaseException) -> str:
+    return redact(code, CODE_LIMIT) if isinstance(code, str) and code else _code(error)
+
+
+def _sane_delay(delay: object) -> float | None:
+    """Handlers are given the benefit of the doubt; what is no number of seconds means the usual backoff."""
+    if isinstance(delay, bool) or not isinstance(delay, int | float) or math.isnan(delay):
+        return None
+    return min(max(float(delay), 0.0), LONGEST_DELAY)
 
 
 def _code(error: BaseException) -> str:

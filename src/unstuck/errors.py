@@ -8,6 +8,7 @@ UnstuckError
 ├── JobPending         the job whose result was asked for did not finish in time
 ├── StoreError         the store refused
 │   ├── StoreUnavailable   it cannot be reached, is locked or full; the same call may succeed later
+│   ├── StoreDamaged       its data is corrupt: restore it from a backup
 │   └── SchemaError        its schema is newer than this release, or not ours
 └── JobError           raised by handlers: a verdict on their own attempt
     ├── Transient          worth another attempt
@@ -55,6 +56,10 @@ class StoreUnavailable(StoreError):
     pass
 
 
+class StoreDamaged(StoreError):
+    pass
+
+
 class SchemaError(StoreError):
     pass
 
@@ -66,10 +71,12 @@ class JobError(UnstuckError):
     """
 
     category = Category.TRANSIENT
+    code = ""
+    delay: float | None = None
 
     def __init__(self, message: str = "", *, code: str = "", delay: float | None = None) -> None:
         super().__init__(message)
-        self.code = code or type(self).__name__.lower()
+        self.code = code
         self.delay = delay
 
 

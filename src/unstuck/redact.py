@@ -5,26 +5,36 @@ from __future__ import annotations
 import re
 
 HIDDEN = "[redacted]"
+LONGEST_KEY = 16 * 1024  # characters of a private key in PEM form
 
-_TELLING_NAME = r"(?:password|passwd|pwd|secret|token|api[_-]?key|authorization|cookie|private[_-]?key|dsn)"
+
+def _compiled(pattern: str, instead: str) -> tuple[re.Pattern[str], str]:
+    return re.compile(pattern, re.IGNORECASE), instead
+
+
+_NAME = (
+    r"(?:password|passwd|pwd|secret|token|api[_-]?key|authorization|cookie|private[_-]?key|dsn)"
+    r"(?:[_-](?:access|key|base|id)){0,3}"
+)
+_QUOTED = r'"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])*'"
 _SHAPES = (
-    (
-        re.compile(r"([a-z][a-z0-9+.-]{1,30}://[^\s:/@]{0,100}):[^\s@/]{1,200}@", re.IGNORECASE),
-        rf"\1:{HIDDEN}@",
-    ),
-    (re.compile(r"\b(bearer|basic)\s+[a-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
-    (re.compile(r"\b(?:whsec_|sk-|ghp_|xox[bap]-|AKIA)[A-Za-z0-9_/+=-]{8,}"), HIDDEN),
-    (
-        re.compile(
-            r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]{0,10000}?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"
-        ),
+    # Key material first: nothing inside it may be taken for something smaller.
+    _compiled(
+        rf"-----BEGIN [A-Z ]{{0,40}}PRIVATE KEY-----(?:[^-]|-(?!----)){{0,{LONGEST_KEY}}}(?:-----END [A-Z ]{{0,40}}PRIVATE KEY-----)?",
         HIDDEN,
     ),
-    (
-        re.compile(
-            rf"(['\"]?\b[\w-]{{0,40}}{_TELLING_NAME}['\"]?\s*[=:]\s*)(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&)}}\]]+)",
-            re.IGNORECASE,
-        ),
+    # The password of an address reaches to the last @ before its path.
+    _compiled(r"([a-z][a-z0-9+.-]{1,30}://[^\s:/]{0,300}):[^\s/]{1,2000}@", rf"\1:{HIDDEN}@"),
+    # Whole header lines: every scheme of an authorization, every part of a cookie.
+    _compiled(r"\b((?:proxy-)?authorization|(?:set-)?cookie)(:[ \t]*)[^\n\r'\"]{1,8192}", rf"\1\2{HIDDEN}"),
+    _compiled(r"\b(bearer|basic)\s{1,10}(?=[^\s]{0,200}[0-9=._~+/-])[a-z0-9._~+/=-]{8,}", rf"\1 {HIDDEN}"),
+    _compiled(r"\beyJ[a-z0-9_-]{8,}\.[a-z0-9_-]{4,}\.[a-z0-9_-]{4,}", HIDDEN),
+    _compiled(
+        r"\b(?:whsec_|sk-|gh[opsur]_|github_pat_|glpat-|xox[baprs]-|AIza|AKIA|ASIA)(?=[a-z_/+=-]{0,60}[0-9])[a-z0-9_/+=-]{8,}",
+        HIDDEN,
+    ),
+    _compiled(
+        rf"(['\"]?\b[\w-]{{0,40}}{_NAME}['\"]?\s{{0,20}}[=:]\s{{0,20}})({_QUOTED}|[^\s,;&)}}\]'\"]+)",
         rf"\1{HIDDEN}",
     ),
 )
@@ -34,10 +44,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 
 def redact(text: str, limit: int, *, keep_end: bool = False) -> str:
     """The text without what looks like a secret, control characters made visible, at most ``limit`` long."""
-    text = text[-2 * limit :] if keep_end else text[: 2 * limit]  # bounds the work on a huge message
+    most = 2 * limit + LONGEST_KEY  # bounds the work on a huge message, and leaves a key whole at the cut
+    cut = len(text) > most
+    text = text[-most:] if keep_end else text[:most]
     for shape, instead in _SHAPES:
         text = shape.sub(instead, text)
     text = _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
-    if len(text) <= limit:
-        return text
+    if len(text) <= limit - (2 if cut else 0):
+        return (f"… {text}" if keep_end else f"{text} …") if cut else text
     return "… " + text[-limit + 2 :] if keep_end else text[: limit - 2] + " …"

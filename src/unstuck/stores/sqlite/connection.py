@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 
-from unstuck.errors import ConfigError, SchemaError, StoreError, StoreUnavailable
+from unstuck.errors import ConfigError, StoreDamaged, StoreError, StoreUnavailable
 
 PATIENCE = 60.0  # seconds to wait for other processes' writes before giving up
 _UNAVAILABLE = (
@@ -54,7 +54,7 @@ def speaking_plainly(path: str) -> Iterator[None]:
     try:
         yield
     except (apsw.NotADBError, apsw.CorruptError) as error:
-        raise SchemaError(f"store file {path!r} is damaged or no SQLite database: {error}") from error
+        raise StoreDamaged(f"store file {path!r} is damaged or no SQLite database: {error}") from error
     except _UNAVAILABLE as error:
         raise StoreUnavailable(f"store file {path!r} cannot be used now: {error}") from error
     except apsw.Error as error:
