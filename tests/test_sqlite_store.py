@@ -19,7 +19,7 @@ from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.filters import matching, order
 from unstuck.stores.sqlite.store import SQLiteStore
 from unstuck.testing import SQLiteHarness
-from unstuck.testing.conformance.given import enqueued, leased, new, states
+from unstuck.testing.conformance.given import enqueued, leased, look, new, states
 
 pytestmark = pytest.mark.anyio
 
@@ -243,15 +243,15 @@ async def test_leasing_and_settling_touch_only_the_rows_they_are_about(harness: 
     sql = sqlite(harness.store)._sql
 
     lease = plan(harness.store, sql["lease"], seqs="[]", now=1, owner="w", leases="{}")
-    leased_ = plan(harness.store, sql["leased"], seqs="[]")
+    read = plan(harness.store, sql["read"], seqs="[]")
     settle = plan(harness.store, sql["settle"], outcomes="[]", now=1)
     beat = plan(harness.store, sql["heartbeat"], beats="[]", now=1)
 
-    for found in (lease, leased_):
+    for found in (lease, read):
         assert "SEARCH job USING INTEGER PRIMARY KEY" in found
     for found in (settle, beat):
         assert "SEARCH job USING INDEX job_address (id=? AND queue=?)" in found
-    for found in (lease, leased_, settle, beat):
+    for found in (lease, read, settle, beat):
         assert "SCAN job" not in found
 
 
@@ -266,6 +266,45 @@ async def test_routine_events_are_recorded_on_request(tmp_path: Path) -> None:
             "leased",
             "completed",
         ]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "payload = '{oops'",
+        "payload = ''",
+        "backoff = '7'",
+        "run_at = -99999999999999999",
+        "backoff = '[\"x\"]'",
+    ],
+)
+async def test_a_job_that_cannot_be_read_is_put_aside_and_the_others_go_on(
+    harness: SQLiteHarness, damage: str
+) -> None:
+    [_, bad, _] = refs = await enqueued(harness.store, 3)
+    harness.rows(f"UPDATE job SET {damage} WHERE id = ?", (bad.id,))
+
+    jobs = await leased(harness.store, 10)
+
+    assert [job.ref for job in jobs] == [ref for ref in refs if ref != bad]
+    put_aside = await look(harness.store, bad)
+    assert (put_aside.status, put_aside.dead) == (Status.FAILED, True)
+    assert put_aside.error is not None
+    assert put_aside.error.code == "unreadable"
+    assert [event.type for event in await harness.store.events(job=bad)] == ["quarantined"]
+    assert await leased(harness.store, 10) == []
+
+
+async def test_a_running_job_that_cannot_be_read_does_not_hold_up_recovery(harness: SQLiteHarness) -> None:
+    await enqueued(harness.store, 3)
+    [_, bad, _] = jobs = await leased(harness.store, 3)
+    harness.rows("UPDATE job SET payload = 'oops' WHERE id = ?", (bad.id,))
+    await harness.age(61)
+
+    taken = await harness.store.reclaim(None, 30.0, 10, "reaper")
+
+    assert {job.ref for job in taken.jobs} == {job.ref for job in jobs} - {bad.ref}
+    assert (await look(harness.store, bad.ref)).status is Status.FAILED
 
 
 async def test_impossible_rows_are_impossible(harness: SQLiteHarness) -> None:

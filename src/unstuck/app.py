@@ -149,9 +149,10 @@ class Unstuck:
         ``retry`` is a number of attempts or a Retry. Lease, heartbeat and the crash rules belong to the
         queue: tasks that share a queue must agree on them.
         """
-        policy = Policy(
-            lease=lease, heartbeat=heartbeat, max_crashes=max_crashes, lapse_backoff=tuple(lapse_backoff)
-        )
+        if not isinstance(retry, Retry | int | None):
+            raise ConfigError(f"retry is {retry!r}: it must be a number of attempts or a Retry(…)")
+        steps: Any = tuple(lapse_backoff) if isinstance(lapse_backoff, Sequence) else lapse_backoff
+        policy = Policy(lease=lease, heartbeat=heartbeat, max_crashes=max_crashes, lapse_backoff=steps)
         tries = Retry(attempts=retry) if isinstance(retry, int) else retry or Retry()
 
         def decorate(function: Callable[..., Any]) -> Task[Any, Any]:

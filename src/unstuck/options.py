@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 from unstuck.errors import ConfigError
 from unstuck.policy import YEAR, job_key, number, whole
+
+EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
+LATEST = datetime(3000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +30,15 @@ class Options:
             raise ConfigError("again=True needs a key: it starts the finished job with that key over")
         whole("priority", self.priority, 0, 9)
         number("delay", self.delay, 0.0, 10 * YEAR)
-        if self.run_at is not None and self.run_at.tzinfo is None:
-            raise ConfigError(
-                f"run_at {self.run_at} has no time zone: add one, for example datetime.now(UTC)"
-            )
+        if self.run_at is not None:
+            _instant(self.run_at)
+
+
+def _instant(run_at: Any) -> None:
+    if not isinstance(run_at, datetime):
+        raise ConfigError(f"run_at {str(run_at)[:60]!r} is no time: use a datetime with a time zone")
+    if run_at.tzinfo is None:
+        raise ConfigError(f"run_at {run_at} has no time zone: add one, for example datetime.now(UTC)")
+    if not EARLIEST <= run_at < LATEST:
+        allowed = f"from {EARLIEST:%Y} to {LATEST.year - 1}"
+        raise ConfigError(f"run_at {run_at} is out of range, {allowed}: leave it out to run at once")

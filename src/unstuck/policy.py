@@ -43,11 +43,11 @@ class Policy:
     def __post_init__(self) -> None:
         number("lease", self.lease, 0.5, LONGEST_LEASE)
         number("heartbeat", self.heartbeat, 0.05, LONGEST_LEASE)
-        needed = 2 * self.heartbeat + max(1.0, self.lease / 10)
-        if self.lease < needed:
+        if self.lease < 2 * self.heartbeat + max(1.0, self.lease / 10):
+            shortest = math.ceil(100 * max(2 * self.heartbeat + 1.0, 2 * self.heartbeat / 0.9)) / 100 + 0.01
             raise ConfigError(
                 f"lease is {self.lease:g} s, but with a heartbeat of {self.heartbeat:g} s it must be at least "
-                f"{needed:g} s (2 × heartbeat + max(1 s, lease/10)): lengthen the lease or beat more often"
+                f"{shortest:.12g} s (2 × heartbeat + max(1 s, lease/10)): lengthen the lease or beat more often"
             )
         if self.max_crashes is not None:
             whole("max_crashes", self.max_crashes, 1, 1000)
@@ -94,8 +94,9 @@ def whole(what: str, value: Any, least: int, most: int) -> int:
 
 
 def number(what: str, value: Any, least: float, most: float) -> float:
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not fits or not least <= value <= most:
+    if (
+        isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most
+    ):  # also NaN
         raise ConfigError(
             f"{what} is {_short(value)}: it must be a number from {least:g} to {most:g} (seconds)"
         )
@@ -110,5 +111,8 @@ def _steps(what: str, steps: Any) -> None:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer with more digits than Python prints
+        text = "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "…"

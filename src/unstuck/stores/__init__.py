@@ -15,12 +15,16 @@ def open_store(url: str) -> Store:
     ``sqlite:///jobs.db`` is a file beside you, ``sqlite:////var/lib/jobs.db`` one by its full path,
     ``sqlite:///:memory:`` one that is gone when it is closed. ``?events=all`` also records routine events.
     """
-    parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
+    shown = repr(redact(str(url), 100))
+    try:
+        parts = urlsplit(url if isinstance(url, str) else "")
+    except ValueError as error:
+        raise ConfigError(f"store {shown} is no URL: {error}") from None
     if parts.scheme != "sqlite":
-        raise ConfigError(f"store {redact(str(url), 100)!r} is not known: use sqlite:///path/to/file.db")
+        raise ConfigError(f"store {shown} is not known: use sqlite:///path/to/file.db")
     if parts.netloc or len(parts.path) < 2:
         raise ConfigError(
-            f"store {url!r} names no file: use sqlite:///file.db or sqlite:////full/path/file.db"
+            f"store {shown} names no file: use sqlite:///file.db or sqlite:////full/path/file.db"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(options.keys() - {"events"}):

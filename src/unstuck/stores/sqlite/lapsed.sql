@@ -1,6 +1,6 @@
 -- lapsed: jobs whose lease ran out, as they are; the longest silent first. Blind time does not count:
 -- a span in which the holder could not be heard prolongs the lease by as much of it as came after its last beat.
-SELECT {job} FROM job
+SELECT seq FROM job
 WHERE status = 'processing' AND lease_until < :now
     AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
     AND lease_until + (

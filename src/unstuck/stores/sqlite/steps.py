@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import apsw
 import msgspec
 
 from unstuck.model import (
     Beat,
+    Category,
+    Failure,
     Job,
     Lease,
     NewJob,
@@ -27,6 +30,11 @@ from unstuck.stores.sqlite.writer import Row, Transaction
 
 PROMOTE_AT_ONCE = 1000
 REMEMBER_WORKERS = 3600 * 1000
+UNREADABLE = Failure(
+    category=Category.PERMANENT,
+    code="unreadable",
+    message="the record of this job cannot be read; its event says why",
+)
 COUNTED = {"reaper:requeued": "reaper.requeues", "reaper:failed": "reaper.failures"}
 
 
@@ -46,10 +54,10 @@ def lease(
         line += rows.line(tx.value("line", queue=queue, limit=min(share.limit, limit)))
     if not line:
         return []
-    seqs = json_text([seq for _, seq in sorted(line)[:limit]])
+    seqs = [seq for _, seq in sorted(line)[:limit]]
     leases = json_text({queue: milliseconds(share.seconds) for queue, share in queues.items()})
-    tx.change("lease", {"seqs": seqs, "now": tx.now, "owner": owner, "leases": leases})
-    jobs = rows.jobs(tx.value("leased", seqs=seqs))
+    tx.change("lease", {"seqs": json_text(seqs), "now": tx.now, "owner": owner, "leases": leases})
+    jobs = _read(tx, seqs)
     if all_events:
         tell(tx, [("leased", job.ref, {"fence": job.fence, "owner": owner}) for job in jobs])
     return jobs
@@ -112,7 +120,8 @@ def reclaim(
     else:
         spans = [(tx.now - milliseconds(span.since), tx.now - milliseconds(span.until)) for span in blind]
         found = tx.rows("lapsed", now=tx.now, queues=wanted, blind=json_text(spans), limit=limit)
-    jobs = [_take_over(tx, rows.job(text), owner, milliseconds(seconds)) for (text,) in found]
+    lapsed = _read(tx, [seq for (seq,) in found])
+    jobs = [_take_over(tx, job, owner, milliseconds(seconds)) for job in lapsed]
     [(end,)] = tx.rows("next_end")
     return Reclaimed(jobs, len(adopted), None if end is None else max(0.0, (end - tx.now) / 1000))
 
@@ -124,6 +133,19 @@ def take(tx: Transaction, bucket: str, wanted: int, capacity: int, interval: flo
     tx.many("take", [(bucket, tx.now + milliseconds(interval))] * granted)
     wait = 0.0 if granted == wanted else ((first - tx.now) / 1000 if first is not None else interval)
     return Grant(granted, wait)
+
+
+def _read(tx: Transaction, seqs: Sequence[int]) -> list[Job]:
+    """The jobs of these numbers. One that cannot be read, because somebody edited it, is put aside."""
+    try:
+        return rows.jobs(tx.value("read", seqs=json_text(seqs)))
+    except (msgspec.ValidationError, apsw.SQLError) as error:
+        if len(seqs) > 1:
+            return [job for seq in seqs for job in _read(tx, [seq])]
+        why = rows.error_text(UNREADABLE, tx.now)
+        [(queue, id_)] = tx.rows("quarantine", seq=seqs[0], now=tx.now, error=why)
+        tell(tx, [("quarantined", Ref(queue, id_), {"why": str(error)})])
+        return []
 
 
 def _enqueue(tx: Transaction, job: NewJob) -> Enqueued:
