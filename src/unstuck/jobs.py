@@ -28,6 +28,8 @@ class Jobs:
 
     async def get(self, id: str, queue: str | None = None) -> Job:
         """The job with this id; the queue is needed only where two queues have the id."""
+        if not id.isprintable():
+            raise UnknownJob(f"no job has the id {ascii(id)[:60]}: it is no printable text")
         found = (await self.store.find(Filter(ids=(id,), queue=queue), limit=2)).jobs
         if not found:
             raise UnknownJob(f"no job has the id {id!r}" + (f" in queue {queue!r}" if queue else ""))
@@ -39,6 +41,8 @@ class Jobs:
 
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         whole("limit", limit, 1, AT_ONCE)
+        if which.queue is not None:
+            queue_name(which.queue)
         return await self.store.find(which, limit, cursor)
 
     async def counts(self) -> list[Counts]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -27,6 +29,20 @@ class _Verbs(click.Group):
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """As click does it, but wrong usage is told in one line, as all wrong input is."""
+        try:
+            sys.exit(super().main(*args, **kwargs | {"standalone_mode": False}) or 0)
+        except click.ClickException as error:
+            context = getattr(error, "ctx", None)
+            told = " ".join(error.format_message().split()).rstrip(".")
+            click.echo(
+                f"unstuck: {told}: see {context.command_path if context else 'unstuck'} --help", err=True
+            )
+            sys.exit(error.exit_code)
+        except click.Abort:
+            sys.exit(1)
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -13,6 +13,7 @@ from unstuck.cli.output import (
     plainly,
     print_json,
     print_table,
+    say,
     shown,
     store_option,
     with_jobs,
@@ -143,7 +144,7 @@ def job(id: str, queue: str | None, store: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"job": found, "explain": why, "events": events})
         return
-    click.echo(why)
+    say(why)
     facts = {
         "id": found.id,
         "queue": found.queue,

@@ -76,6 +76,11 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
+def say(text: str) -> None:
+    """Print a sentence that may quote what strangers wrote."""
+    click.echo(redact(text, 2000))
+
+
 def shown(when: datetime | None) -> str:
     return "" if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 

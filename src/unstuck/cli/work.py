@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -116,16 +117,27 @@ def load(name: str) -> Unstuck:
         raise ConfigError(f"app {name!r} is not written as MODULE:APP, for example shop.tasks:app")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(import_module(module), attribute)
+        loaded = import_module(module)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"app {name!r}: module {error.name!r} is not found; start in the folder that has it"
         ) from error
-    except AttributeError:
-        raise ConfigError(f"app {name!r}: module {module!r} has no {attribute!r}") from None
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        raise ConfigError(
+            f"app {name!r}: module {module!r} cannot be imported: {told}{_place(error)}"
+        ) from error
+    found = getattr(loaded, attribute, None)
+    if found is None:
+        raise ConfigError(f"app {name!r}: module {module!r} has no {attribute!r}")
     if not isinstance(found, Unstuck):
         raise ConfigError(f"app {name!r} is a {type(found).__name__}, not an Unstuck(…)")
     return found
+
+
+def _place(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" (at {Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def on_signals(stop: Callable[[], object]) -> None:

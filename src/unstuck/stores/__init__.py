@@ -18,6 +18,7 @@ def open_store(url: str) -> Store:
     shown = repr(redact(str(url), 100))
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
+        parts.path.encode()
     except ValueError as error:
         raise ConfigError(f"store {shown} is no URL: {error}") from None
     if parts.scheme != "sqlite":

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import apsw
 
-from unstuck.errors import ConfigError, StoreDamaged, StoreError, StoreUnavailable
+from unstuck.errors import ConfigError, SchemaError, StoreDamaged, StoreError, StoreUnavailable
 
+APPLICATION = 0x756E7374  # "unst", in the file's header: tells our files from other people's
 PATIENCE = 60.0  # seconds to wait for other processes' writes before giving up
 _UNAVAILABLE = (
     apsw.BusyError,
@@ -41,11 +42,23 @@ def connect(path: str, *, patience: float = PATIENCE) -> apsw.Connection:
     with speaking_plainly(path):
         connection = apsw.Connection(path)
         connection.set_busy_handler(_waiting(patience))
+        _must_be_ours(connection)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
         connection.pragma("foreign_keys", False)
         connection.pragma("temp_store", "memory")
         return connection
+
+
+def _must_be_ours(connection: apsw.Connection) -> None:
+    """Another program's database is not even switched to WAL."""
+    # In one statement, because another process may be creating the tables at this moment.
+    both = "SELECT application_id, EXISTS (SELECT 1 FROM sqlite_schema) FROM pragma_application_id"
+    [(application, used)] = connection.execute(both)
+    if used and application != APPLICATION:
+        raise SchemaError(
+            f"store file {connection.filename!r} belongs to another program: give the queue a file of its own"
+        )
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def order(which: Filter, cursor: str | None) -> tuple[str, str, Params]:
         place = [int(part) for part in cursor.split(".")]
     except ValueError:
         place = []
-    if len(place) != width:
+    if len(place) != width or max(place) >= 2**63:
         raise ConfigError(f"cursor {cursor[:40]!r} is none of this listing: begin again without it")
     if by_finish:
         return columns, "(finished_at, seq) < (:at, :seq)", {"at": place[0], "seq": place[1]}

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from unstuck.errors import SchemaError
+from unstuck.stores.sqlite.connection import APPLICATION
 from unstuck.stores.sqlite.writer import Transaction
 from unstuck.stores.statements import statements
-
-APPLICATION = 0x756E7374  # "unst", in the file's header: tells our files from other people's
 
 
 def migrate(tx: Transaction) -> None:
     """Apply what is missing. Runs inside one transaction, so many processes may start at once."""
-    [(application,)] = tx.text("PRAGMA application_id")
     [(version,)] = tx.text("PRAGMA user_version")
-    [(tables,)] = tx.text("SELECT count(*) FROM sqlite_schema")
-    if application != APPLICATION and tables:
-        raise SchemaError("this SQLite file belongs to another program: give the queue a file of its own")
     files = statements("unstuck.stores.sqlite.migrations", ".sql")
     if version > len(files):
         raise SchemaError(
