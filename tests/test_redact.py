@@ -247,9 +247,9 @@ def test_a_secret_is_hidden_wherever_the_text_is_cut(offset: int, keep_end: bool
 def test_ten_hostile_megabytes_are_dealt_with_at_once(piece: str) -> None:
     text = piece * (10_000_000 // len(piece))
 
-    began = time.perf_counter()
+    began = time.thread_time()
     ends = redact(text, LIMIT), redact(text, 2 * LIMIT, keep_end=True)
-    took = time.perf_counter() - began
+    took = time.thread_time() - began
 
     assert (len(ends[0]) <= LIMIT, len(ends[1]) <= 2 * LIMIT) == (True, True)
     assert took < 2.0

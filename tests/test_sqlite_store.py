@@ -66,6 +66,7 @@ async def test_the_library_is_free_of_the_wal_reset_bug() -> None:
         ("sqlite:///a.db?event=all", "'event'"),
         ("sqlite:///a.db?events=some", "'some'"),
         ("", "not known"),
+        ("sqlite:///jobs#1.db", "'#'"),
     ],
 )
 async def test_a_wrong_url_is_told_at_once(url: str, said: str) -> None:

@@ -349,3 +349,15 @@ async def test_cancelling_a_running_job_stops_its_handler(app: Unstuck) -> None:
         await stopped.wait()
         await running
     assert (await handle.job()).cancelled
+
+
+async def test_a_group_of_errors_counts_as_its_worst(app: Unstuck) -> None:
+    @app.task(retry=5)
+    async def grouped() -> None:
+        raise ExceptionGroup("several", [ConnectionResetError("may pass"), Permanent("will not")])
+
+    handle = await grouped.enqueue()
+    await burst(app)
+
+    job = await handle.job()
+    assert (job.status, job.attempts) == (Status.FAILED, 1)

@@ -9,6 +9,7 @@ import errno
 import math
 import traceback
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ class Class(NamedTuple):
 Rule = Callable[[Any], Class | Category | None]
 
 _TRANSIENT, _PERMANENT, _CRITICAL = Category.TRANSIENT, Category.PERMANENT, Category.CRITICAL
+_SEVERITY = (_TRANSIENT, _PERMANENT, _CRITICAL)
 _registry: dict[type[BaseException], Rule | Category] = {}
 
 # By module (first part) and class name. Looked up along the exception's ancestors, nearest first.
@@ -106,6 +108,8 @@ def _found(error: BaseException) -> Class:
     for kind in type(error).__mro__:
         if (rule := _registry.get(kind)) and (found := _apply(rule, error)):
             return found
+    if isinstance(error, BaseExceptionGroup) and error.exceptions:
+        return max(map(classify, error.exceptions), key=lambda found: _SEVERITY.index(found.category))
     if isinstance(error, JobError):
         return Class(error.category, error.code or type(error).__name__.lower(), error.delay)
     if isinstance(error, StoreDamaged) or getattr(error, "sqlite_errorcode", None) in _DAMAGED_SQLITE:
@@ -176,9 +180,10 @@ def _retry_after(error: BaseException) -> float | None:
 
 
 def _until(date: str, sent: str | None) -> float | None:
-    # Both instants are the other side's, so its clock need not agree with ours.
+    # Both instants are the other side's if it tells them, so its clock need not agree with ours.
     try:
-        asked = parsedate_to_datetime(date) - parsedate_to_datetime(str(sent))
+        since = parsedate_to_datetime(sent) if sent else datetime.now(UTC)
+        asked = parsedate_to_datetime(date) - since
     except (ValueError, TypeError, OverflowError):
         return None
     return _capped(asked.total_seconds())

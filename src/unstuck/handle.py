@@ -13,11 +13,11 @@ from unstuck.model import Category, Failure, Job, Status
 from unstuck.store import Enqueued
 from unstuck.sync import portal
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 SLOWEST_LOOK = 0.25
 
 
-class Handle(Generic[R]):
+class Handle(Generic[R_co]):
     """A job that was enqueued. ``created`` is false if a job with its key existed; it was left as it was."""
 
     def __init__(self, jobs: Callable[[], Awaitable[Jobs]], enqueued: Enqueued) -> None:
@@ -34,7 +34,7 @@ class Handle(Generic[R]):
     async def status(self) -> Status:
         return (await self.job()).status
 
-    async def result(self, timeout: float | None = None) -> R:
+    async def result(self, timeout: float | None = None) -> R_co:
         """Wait for the job and return what its handler returned, as JSON gives it back.
 
         Raises JobFailed if it failed and JobPending (a TimeoutError) if it has not finished in time.
@@ -44,7 +44,7 @@ class Handle(Generic[R]):
         while True:
             job = await self.job()
             if job.status is Status.COMPLETED:
-                return cast(R, job.result)
+                return cast(R_co, job.result)
             if job.status is Status.FAILED:
                 raise JobFailed(self.id, job.error or _unexplained())
             if end is not None and time.monotonic() + pause > end:
@@ -63,10 +63,10 @@ class Handle(Generic[R]):
         return await (await self._jobs()).explain(self.id, self.queue)
 
 
-class SyncHandle(Generic[R]):
+class SyncHandle(Generic[R_co]):
     """The same for code without an event loop: every call waits for its answer."""
 
-    def __init__(self, handle: Handle[R]) -> None:
+    def __init__(self, handle: Handle[R_co]) -> None:
         self._handle = handle
         self.ref, self.queue, self.id = handle.ref, handle.queue, handle.id
         self.created, self.same_content = handle.created, handle.same_content
@@ -77,7 +77,7 @@ class SyncHandle(Generic[R]):
     def status(self) -> Status:
         return portal().run(self._handle.status())
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: float | None = None) -> R_co:
         return portal().run(self._handle.result(timeout))
 
     def cancel(self) -> bool:

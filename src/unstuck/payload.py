@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_type_hints
 
@@ -12,6 +13,8 @@ import msgspec
 from unstuck.errors import ConfigError, PayloadError
 from unstuck.model import Json
 
+DEEPEST = 100  # levels of nesting that every store's JSON functions can follow
+TOO_DEEP = f"the value is nested too deeply, or contains itself: at most {DEEPEST} levels are allowed"
 LIMIT = 1024 * 1024  # bytes of a payload or a result as JSON
 _FORBIDDEN_KINDS: dict[Any, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*args",
@@ -95,11 +98,13 @@ def encode(value: Any, what: str, encoder: msgspec.json.Encoder | None = None) -
     except UnicodeEncodeError:
         raise PayloadError(f"{what}: a text has half a surrogate pair, which is no valid Unicode") from None
     except RecursionError:
-        raise PayloadError(f"{what}: the value is nested too deeply, or contains itself") from None
+        raise PayloadError(f"{what}: {TOO_DEEP}") from None
     if len(text) > LIMIT:
         raise PayloadError(
             f"{what}: {len(text):,} bytes as JSON, at most {LIMIT:,} are allowed; store the data elsewhere and pass its address"
         )
+    if text.count(b"[") + text.count(b"{") > DEEPEST and _depth(text) > DEEPEST:
+        raise PayloadError(f"{what}: {TOO_DEEP}")
     # JSON has no NaN (it would silently become null) and PostgreSQL no NUL: refuse both, on every store alike.
     if b"null" in text or b"\\u0000" in text:
         for leaf in _leaves(msgspec.to_builtins(value, enc_hook=_plain)):
@@ -135,6 +140,18 @@ def _told(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def _depth(text: bytes) -> int:
+    """How deep JSON is nested; what stands in strings does not count."""
+    deepest = depth = 0
+    for mark in _BRACKETS.finditer(text):
+        if mark[0] in (b"[", b"{"):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark[0] in (b"]", b"}"):
+            depth -= 1
+    return deepest
+
+
 def _leaves(value: Any) -> Iterator[Any]:
     todo = [value]
     while todo:
@@ -149,3 +166,4 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')

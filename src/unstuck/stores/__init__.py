@@ -23,6 +23,8 @@ def open_store(url: str) -> Store:
         raise ConfigError(f"store {shown} is no URL: {error}") from None
     if parts.scheme != "sqlite":
         raise ConfigError(f"store {shown} is not known: use sqlite:///path/to/file.db")
+    if parts.fragment:
+        raise ConfigError(f"store {shown} has a '#', which ends the file's name: name the file otherwise")
     if parts.netloc or len(parts.path) < 2:
         raise ConfigError(
             f"store {shown} names no file: use sqlite:///file.db or sqlite:////full/path/file.db"
