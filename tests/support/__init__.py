@@ -1,0 +1,1 @@
+"""Fault injection for tests: a breakable network, killable processes and servers, and a ledger of effects."""
