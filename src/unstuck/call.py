@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from unstuck.model import NewJob
 
 R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[R_co]):
+class Call(Struct, Generic[R_co], frozen=True, gc=False):
     """Which task, with which arguments and options; remembers for the type checker what it will return."""
 
     job: NewJob

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar, cast
 
 from unstuck.errors import JobFailed, JobPending
 from unstuck.jobs import Jobs
-from unstuck.model import Category, Failure, Job, Status
+from unstuck.model import Category, Failure, Job, Ref, Status
 from unstuck.store import Enqueued
 from unstuck.sync import portal
 
@@ -20,12 +20,31 @@ SLOWEST_LOOK = 0.25
 class Handle(Generic[R_co]):
     """A job that was enqueued. ``created`` is false if a job with its key existed; it was left as it was."""
 
+    __slots__ = ("_enqueued", "_jobs")
+
     def __init__(self, jobs: Callable[[], Awaitable[Jobs]], enqueued: Enqueued) -> None:
         self._jobs = jobs
-        self.queue, self.id = enqueued.ref
-        self.ref = enqueued.ref
-        self.created = enqueued.created
-        self.same_content = enqueued.same
+        self._enqueued = enqueued
+
+    @property
+    def ref(self) -> Ref:
+        return self._enqueued.ref
+
+    @property
+    def queue(self) -> str:
+        return self._enqueued.ref.queue
+
+    @property
+    def id(self) -> str:
+        return self._enqueued.ref.id
+
+    @property
+    def created(self) -> bool:
+        return self._enqueued.created
+
+    @property
+    def same_content(self) -> bool:
+        return self._enqueued.same
 
     async def job(self) -> Job:
         """All that the store knows of the job."""

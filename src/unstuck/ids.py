@@ -7,11 +7,17 @@ import os
 import secrets
 import socket
 import time
+from random import Random
+
+# A generator of our own, because an application may seed the common one; and a fresh one after a fork,
+# because two processes that draw the same ids would take each other's jobs for duplicates.
+_chance = Random(os.urandom(32))  # noqa: S311 - unique, not secret
+os.register_at_fork(after_in_child=lambda: _chance.seed(os.urandom(32)))
 
 
 def new_id() -> str:
     """Time first, so that ids made one after the other lie side by side in an index; then chance."""
-    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+    return f"{time.time_ns() // 1_000_000:012x}{_chance.getrandbits(80):020x}"
 
 
 def keyed_id(queue: str, key: str) -> str:

@@ -1,4 +1,7 @@
-"""The values everything else speaks of: jobs, leases, outcomes, and what a store answers."""
+"""The values everything else speaks of: jobs, leases and outcomes.
+
+They cannot contain themselves, so the garbage collector need not look at them (``gc=False``): there are many.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ class Lease(NamedTuple):
         return Ref(self.queue, self.id)
 
 
-class Failure(Struct, frozen=True, omit_defaults=True):
+class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     """Why an attempt did not succeed. ``code`` and ``reason`` are for machines, ``message`` for people."""
 
     category: Category
@@ -88,7 +91,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     at: datetime | None = None  # stamped by the store
 
 
-class NewJob(Struct, frozen=True, kw_only=True):
+class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     """A job to be enqueued. Its ``id`` exists from birth, so enqueueing it again is harmless."""
 
     queue: str
@@ -111,7 +114,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     webhook: str | None = None
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class Job(Struct, frozen=True, kw_only=True, gc=False):
     """A job as its store has it. Times are the store's."""
 
     queue: str
@@ -165,7 +168,7 @@ class Job(Struct, frozen=True, kw_only=True):
         return self.status is Status.FAILED and not self.cancelled
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     """How a lease ends. Made by the functions below, carried out by ``Store.settle``."""
 
     lease: Lease
@@ -212,7 +215,7 @@ def released(lease: Lease, delay: float = 0.0, *, why: str = "") -> Outcome:
     return Outcome(lease=lease, word=Word.RELEASED, event="released", delay=delay, why=why)
 
 
-class Beat(Struct, frozen=True):
+class Beat(Struct, frozen=True, gc=False):
     """One sign of life: renew ``lease`` for ``seconds``; None leaves progress and stage as they are."""
 
     lease: Lease
@@ -221,7 +224,7 @@ class Beat(Struct, frozen=True):
     stage: str | None = None
 
 
-class Worker(Struct, frozen=True, kw_only=True):
+class Worker(Struct, frozen=True, kw_only=True, gc=False):
     """A worker as it presents itself with every heartbeat. ``id`` is unique per process start."""
 
     id: str
@@ -235,7 +238,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     seen_at: datetime | None = None
 
 
-class Filter(Struct, frozen=True, kw_only=True):
+class Filter(Struct, frozen=True, kw_only=True, gc=False):
     """Which jobs. Every field that is set must hold; ``older_than`` counts seconds since they finished."""
 
     queue: str | None = None
@@ -250,7 +253,7 @@ class Filter(Struct, frozen=True, kw_only=True):
     older_than: float | None = None
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class Event(Struct, frozen=True, kw_only=True, gc=False):
     """Something that happened to a job or a queue. ``data`` has ``type``, ``table`` and ``details``."""
 
     cursor: str

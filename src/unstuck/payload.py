@@ -30,7 +30,7 @@ class Arguments:
     """
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
-        self._task = task
+        self._what = f"task {task!r}"
         self._signature = inspect.signature(function)
         parameters = list(self._signature.parameters.values())
         for parameter in parameters:
@@ -58,15 +58,17 @@ class Arguments:
 
     def pack(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> msgspec.Raw:
         """The arguments as JSON; raises PayloadError if a call with them could not be carried out."""
-        named = dict(zip(self._positional, args, strict=False), **kwargs) if args else kwargs
+        named = dict(zip(self._positional, args, strict=False)) if args else {}
+        if kwargs:
+            named |= kwargs
         if len(named) != self._count or len(args) + len(kwargs) != self._count:
             named = self._completed(args, kwargs)
-        text = encode(named, f"task {self._task!r}", self._encoder)
+        text = encode(named, self._what, self._encoder)
         try:
             self._decoder.decode(text)
         except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
             self._completed(args, kwargs)  # tells of wrong names in the words of the function
-            raise PayloadError(f"task {self._task!r}: {_told(error)}") from None
+            raise PayloadError(f"{self._what}: {_told(error)}") from None
         return msgspec.Raw(text)
 
     def unpack(self, payload: Json) -> dict[str, Any]:
@@ -76,15 +78,15 @@ class Arguments:
                 payload if payload is not None else {}, self._struct, dec_hook=_model, str_keys=True
             )
         except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
-            raise PayloadError(f"task {self._task!r}: {_told(error)}") from error
+            raise PayloadError(f"{self._what}: {_told(error)}") from error
         return {name: getattr(values, name) for name in self._struct.__struct_fields__}
 
-    def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """All arguments by name, defaults included: a job carries everything that it needs."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise PayloadError(f"task {self._task!r}: {error}; it takes {self._signature}") from None
+            raise PayloadError(f"{self._what}: {error}; it takes {self._signature}") from None
         bound.apply_defaults()
         return bound.arguments
 

@@ -27,7 +27,7 @@ class Share(NamedTuple):
     limit: int
 
 
-class Enqueued(NamedTuple):
+class Enqueued(Struct, frozen=True, gc=False):
     """``created`` is false when a job with this id existed; ``same`` tells whether its content is equal."""
 
     ref: Ref

@@ -47,6 +47,8 @@ def connect(path: str, *, patience: float = PATIENCE) -> apsw.Connection:
         connection.pragma("synchronous", "full")
         connection.pragma("foreign_keys", False)
         connection.pragma("temp_store", "memory")
+        connection.pragma("cache_size", -16 * 1024)  # KiB: the hot parts of a large queue
+        connection.pragma("wal_autocheckpoint", 4000)  # pages: fewer, larger copies into the main file
         return connection
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -72,13 +73,18 @@ def new_row(job: NewJob, now: int) -> Row:
         rank,
         job.max_attempts,
         job.max_crashes,
-        _encode(job.backoff).decode(),
-        _encode(job.lapse_backoff).decode(),
+        _steps(job.backoff),
+        _steps(job.lapse_backoff),
         job.timeout,
         job.parent,
         job.trace,
         job.webhook,
     )
+
+
+@lru_cache(1000)  # few policies, many jobs
+def _steps(steps: tuple[float, ...]) -> str:
+    return _encode(steps).decode()
 
 
 NEW_COLUMNS = (

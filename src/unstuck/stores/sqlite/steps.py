@@ -39,7 +39,12 @@ COUNTED = {"reaper:requeued": "reaper.requeues", "reaper:failed": "reaper.failur
 
 
 def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[Enqueued]:
-    answers = [_enqueue(tx, job) for job in jobs]
+    """All at once, as nearly always all of them are new; if not, one by one, to tell which."""
+    params = [rows.new_row(job, tx.now) for job in jobs]
+    if tx.trial(lambda: tx.many("enqueue", params) == len(jobs)):
+        answers = [Enqueued(Ref(job.queue, job.id), created=True) for job in jobs]
+    else:
+        answers = [_enqueue(tx, job, row) for job, row in zip(jobs, params, strict=True)]
     if all_events:
         tell(tx, [("enqueued", answer.ref, {}) for answer in answers if answer.created])
     return answers
@@ -148,8 +153,7 @@ def _read(tx: Transaction, seqs: Sequence[int]) -> list[Job]:
         return []
 
 
-def _enqueue(tx: Transaction, job: NewJob) -> Enqueued:
-    row = rows.new_row(job, tx.now)
+def _enqueue(tx: Transaction, job: NewJob, row: Row) -> Enqueued:
     ref = Ref(job.queue, job.id)
     if tx.change("enqueue", row):
         return Enqueued(ref, created=True)
