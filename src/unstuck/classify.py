@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from unstuck.errors import JobError, StoreDamaged, StoreUnavailable
+from unstuck.errors import ConfigError, JobError, PayloadError, StoreDamaged, StoreUnavailable
 from unstuck.model import Category, Failure
 from unstuck.redact import redact
 
@@ -123,7 +123,7 @@ def _found(error: BaseException) -> Class:
         return Class(_PERMANENT, _code(error))
     if isinstance(error, StoreUnavailable | OSError | TimeoutError | EOFError):
         return Class(_TRANSIENT, _code(error))
-    if isinstance(error, NotImplementedError | ImportError | SyntaxError):
+    if isinstance(error, NotImplementedError | ImportError | SyntaxError | PayloadError | ConfigError):
         return Class(_PERMANENT, _code(error))
     return Class(_TRANSIENT, _code(error))
 

@@ -30,7 +30,11 @@ class ConfigError(UnstuckError):
 
 
 class PayloadError(UnstuckError):
-    pass
+    """``size`` is set when the value was too large: its bytes as JSON."""
+
+    def __init__(self, message: str, *, size: int | None = None) -> None:
+        super().__init__(message)
+        self.size = size
 
 
 class UnknownJob(UnstuckError):

@@ -102,9 +102,8 @@ def encode(value: Any, what: str, encoder: msgspec.json.Encoder | None = None) -
     except RecursionError:
         raise PayloadError(f"{what}: {TOO_DEEP}") from None
     if len(text) > LIMIT:
-        raise PayloadError(
-            f"{what}: {len(text):,} bytes as JSON, at most {LIMIT:,} are allowed; store the data elsewhere and pass its address"
-        )
+        told = f"{what}: {len(text):,} bytes as JSON, at most {LIMIT:,} are allowed"
+        raise PayloadError(f"{told}; store the data elsewhere and pass its address", size=len(text))
     if text.count(b"[") + text.count(b"{") > DEEPEST and _depth(text) > DEEPEST:
         raise PayloadError(f"{what}: {TOO_DEEP}")
     # JSON has no NaN (it would silently become null) and PostgreSQL no NUL: refuse both, on every store alike.

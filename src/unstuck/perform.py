@@ -13,7 +13,7 @@ from unstuck.classify import classify, failure
 from unstuck.context import Context
 from unstuck.errors import PayloadError
 from unstuck.handler import Handler
-from unstuck.model import Category, Failure, Job, Json, Outcome, Status, completed, failed, released
+from unstuck.model import Category, Job, Json, Outcome, Status, completed, failed, released
 from unstuck.payload import LIMIT, encode
 from unstuck.retry import fate
 from unstuck.runners import Runner
@@ -34,24 +34,22 @@ async def perform(handler: Handler | None, context: Context, runner: Runner, wor
     try:
         arguments = handler.arguments.unpack(job.payload)
     except PayloadError as error:
-        return _failed(job, _invalid(error, job, worker))
+        return _failed(job, error, "invalid_payload", worker)
     try:
         result = await runner(handler.function, arguments, context)
-        return completed(job.lease, _result(result, job), then=_follow_ups(context))
     except asyncio.CancelledError:
         current = asyncio.current_task()
         if current is None or current.cancelling():
             raise
         return _failed(
-            job,
-            failure(
-                asyncio.CancelledError("the handler cancelled itself"), attempt=job.attempts, worker=worker
-            ),
+            job, asyncio.CancelledError("the handler cancelled itself"), "cancelled_itself", worker
         )
-    except PayloadError as error:
-        return _failed(job, _invalid(error, job, worker))
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the job's failure, not the worker's
         return _judge(job, error, worker)
+    try:
+        return completed(job.lease, _result(result, job), then=_follow_ups(context))
+    except PayloadError as error:
+        return _failed(job, error, "invalid_result", worker)
 
 
 def _judge(job: Job, error: BaseException, worker: str) -> Outcome:
@@ -66,15 +64,12 @@ def _judge(job: Job, error: BaseException, worker: str) -> Outcome:
     return outcome
 
 
-def _failed(job: Job, why: Failure) -> Outcome:
-    outcome = failed(job.lease, why)
+def _failed(job: Job, error: BaseException, code: str, worker: str) -> Outcome:
+    """Failed for good, whatever the error would mean elsewhere."""
+    why = failure(error, attempt=job.attempts, worker=worker)
+    outcome = failed(job.lease, msgspec.structs.replace(why, category=Category.PERMANENT, code=code))
     _tell(job, outcome)
     return outcome
-
-
-def _invalid(error: PayloadError, job: Job, worker: str) -> Failure:
-    why = failure(error, attempt=job.attempts, worker=worker)
-    return msgspec.structs.replace(why, category=Category.PERMANENT, code="invalid_payload")
 
 
 def _unknown(job: Job) -> Outcome:
@@ -93,12 +88,11 @@ def _result(result: Any, job: Job) -> Json:
     try:
         return msgspec.Raw(encode(result, "the handler's result"))
     except PayloadError as error:
-        size = len(msgspec.json.encode(result, enc_hook=repr))
-        if size <= LIMIT:
+        if error.size is None:
             raise
         # The work is done; a result nobody can store is no reason to do it again.
         log.warning("job %s: %s", job.id, error, extra={"jobId": job.id})
-        return {"unstuck": "result dropped", "bytes": size, "limit": LIMIT}
+        return {"unstuck": "result dropped", "bytes": error.size, "limit": LIMIT}
 
 
 def _follow_ups(context: Context) -> tuple[Any, ...]:
