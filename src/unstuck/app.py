@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 from weakref import WeakKeyDictionary
+
+from msgspec import structs
 
 from unstuck.call import Call
 from unstuck.errors import ConfigError
@@ -27,9 +30,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-_USUAL = Options()
-
-
 class Task(Generic[P, R]):
     """A function that can be run as a job. Called directly it is just the function."""
 
@@ -40,9 +40,15 @@ class Task(Generic[P, R]):
         self.handler = handler
         self.name = name
         self.queue = queue
-        self.policy = policy
-        self.retry = retry
-        self._options = _USUAL
+        self._pattern = NewJob(  # what all jobs of this task have in common
+            queue=queue,
+            task=name,
+            id="",
+            max_attempts=retry.attempts,
+            max_crashes=policy.max_crashes,
+            backoff=retry.backoff,
+            lapse_backoff=policy.lapse_backoff,
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.handler.function(*args, **kwargs)
@@ -60,31 +66,18 @@ class Task(Generic[P, R]):
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         twin = object.__new__(Task)
         twin.__dict__.update(self.__dict__)
-        twin._options = Options(key=key, again=again, priority=priority, delay=seconds, run_at=run_at)
+        chosen = Options(key=key, again=again, priority=priority, delay=seconds, run_at=run_at)
+        twin._pattern = structs.replace(self._pattern, **asdict(chosen))
         return twin
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The job that ``enqueue`` would make, for ``enqueue_many`` and ``then``; checked here and now."""
-        options, retry, policy = self._options, self.retry, self.policy
         payload = self.handler.arguments.pack(args, kwargs)
-        key = options.key
+        if (key := self._pattern.key) is None:
+            return Call(structs.replace(self._pattern, id=new_id(), payload=payload))
+        said = digest(self.name, bytes(payload))
         return Call(
-            NewJob(
-                queue=self.queue,
-                task=self.name,
-                id=new_id() if key is None else keyed_id(self.queue, key),
-                payload=payload,
-                key=key,
-                again=options.again,
-                digest=None if key is None else digest(self.name, bytes(payload)),
-                priority=options.priority,
-                delay=options.delay,
-                run_at=options.run_at,
-                max_attempts=retry.attempts,
-                max_crashes=policy.max_crashes,
-                backoff=retry.backoff,
-                lapse_backoff=policy.lapse_backoff,
-            )
+            structs.replace(self._pattern, id=keyed_id(self.queue, key), payload=payload, digest=said)
         )
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar, cast
 
+from msgspec import Struct
+
 from unstuck.errors import JobFailed, JobPending
 from unstuck.jobs import Jobs
 from unstuck.model import Category, Failure, Job, Ref, Status
@@ -17,14 +19,11 @@ R_co = TypeVar("R_co", covariant=True)
 SLOWEST_LOOK = 0.25
 
 
-class Handle(Generic[R_co]):
+class Handle(Struct, Generic[R_co], frozen=True, gc=False):
     """A job that was enqueued. ``created`` is false if a job with its key existed; it was left as it was."""
 
-    __slots__ = ("_enqueued", "_jobs")
-
-    def __init__(self, jobs: Callable[[], Awaitable[Jobs]], enqueued: Enqueued) -> None:
-        self._jobs = jobs
-        self._enqueued = enqueued
+    _jobs: Callable[[], Awaitable[Jobs]]
+    _enqueued: Enqueued
 
     @property
     def ref(self) -> Ref:
@@ -32,11 +31,11 @@ class Handle(Generic[R_co]):
 
     @property
     def queue(self) -> str:
-        return self._enqueued.ref.queue
+        return self._enqueued.queue
 
     @property
     def id(self) -> str:
-        return self._enqueued.ref.id
+        return self._enqueued.id
 
     @property
     def created(self) -> bool:

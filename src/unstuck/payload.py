@@ -104,7 +104,7 @@ def encode(value: Any, what: str, encoder: msgspec.json.Encoder | None = None) -
     if len(text) > LIMIT:
         told = f"{what}: {len(text):,} bytes as JSON, at most {LIMIT:,} are allowed"
         raise PayloadError(f"{told}; store the data elsewhere and pass its address", size=len(text))
-    if text.count(b"[") + text.count(b"{") > DEEPEST and _depth(text) > DEEPEST:
+    if len(text) > 2 * DEEPEST and text.count(b"[") + text.count(b"{") > DEEPEST and _depth(text) > DEEPEST:
         raise PayloadError(f"{what}: {TOO_DEEP}")
     # JSON has no NaN (it would silently become null) and PostgreSQL no NUL: refuse both, on every store alike.
     if b"null" in text or b"\\u0000" in text:

@@ -30,9 +30,14 @@ class Share(NamedTuple):
 class Enqueued(Struct, frozen=True, gc=False):
     """``created`` is false when a job with this id existed; ``same`` tells whether its content is equal."""
 
-    ref: Ref
+    queue: str
+    id: str
     created: bool
     same: bool = True
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.queue, self.id)
 
 
 class Reclaimed(NamedTuple):

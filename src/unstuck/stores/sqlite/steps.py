@@ -40,11 +40,10 @@ COUNTED = {"reaper:requeued": "reaper.requeues", "reaper:failed": "reaper.failur
 
 def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[Enqueued]:
     """All at once, as nearly always all of them are new; if not, one by one, to tell which."""
-    params = [rows.new_row(job, tx.now) for job in jobs]
-    if tx.trial(lambda: tx.many("enqueue", params) == len(jobs)):
-        answers = [Enqueued(Ref(job.queue, job.id), created=True) for job in jobs]
+    if tx.trial(lambda: tx.many("enqueue", (rows.new_row(job, tx.now) for job in jobs)) == len(jobs)):
+        answers = [Enqueued(job.queue, job.id, created=True) for job in jobs]
     else:
-        answers = [_enqueue(tx, job, row) for job, row in zip(jobs, params, strict=True)]
+        answers = [_enqueue(tx, job) for job in jobs]
     if all_events:
         tell(tx, [("enqueued", answer.ref, {}) for answer in answers if answer.created])
     return answers
@@ -153,14 +152,14 @@ def _read(tx: Transaction, seqs: Sequence[int]) -> list[Job]:
         return []
 
 
-def _enqueue(tx: Transaction, job: NewJob, row: Row) -> Enqueued:
-    ref = Ref(job.queue, job.id)
+def _enqueue(tx: Transaction, job: NewJob) -> Enqueued:
+    row = rows.new_row(job, tx.now)
     if tx.change("enqueue", row):
-        return Enqueued(ref, created=True)
+        return Enqueued(job.queue, job.id, created=True)
     if job.again and tx.change("enqueue_again", dict(zip(rows.NEW_COLUMNS, row, strict=True))):
-        return Enqueued(ref, created=True)
+        return Enqueued(job.queue, job.id, created=True)
     [(digest,)] = tx.rows("enqueue_existing", id=job.id, queue=job.queue)
-    return Enqueued(ref, created=False, same=digest == job.digest)
+    return Enqueued(job.queue, job.id, created=False, same=digest == job.digest)
 
 
 def _beat(tx: Transaction, beats: Sequence[Beat]) -> int:
