@@ -58,9 +58,7 @@ class Arguments:
 
     def pack(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> msgspec.Raw:
         """The arguments as JSON; raises PayloadError if a call with them could not be carried out."""
-        named = dict(zip(self._positional, args, strict=False)) if args else {}
-        if kwargs:
-            named |= kwargs
+        named = {**dict(zip(self._positional, args, strict=False)), **kwargs} if args else kwargs
         if len(named) != self._count or len(args) + len(kwargs) != self._count:
             named = self._completed(args, kwargs)
         text = encode(named, self._what, self._encoder)
@@ -81,7 +79,7 @@ class Arguments:
             raise PayloadError(f"{self._what}: {_told(error)}") from error
         return {name: getattr(values, name) for name in self._struct.__struct_fields__}
 
-    def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         """All arguments by name, defaults included: a job carries everything that it needs."""
         try:
             bound = self._signature.bind(*args, **kwargs)

@@ -58,7 +58,8 @@ def json_text(value: Any) -> str | None:
 def new_row(job: NewJob, now: int) -> Row:
     """The parameters of enqueue.sql, in its order."""
     run_at = now if job.run_at is None else instant(job.run_at)
-    run_at += milliseconds(job.delay)
+    if job.delay:
+        run_at += milliseconds(job.delay)
     rank = run_at - 60_000 * job.priority if run_at <= now else None
     return (
         job.queue,
