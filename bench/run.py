@@ -1,0 +1,10 @@
+"""Measures Unstuck on SQLite beside its peers, in one interleaved run: ``python bench/run.py --help``."""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the files beside this one are bench.…
+    from bench.main import main
+
+    main()
