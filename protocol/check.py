@@ -105,7 +105,9 @@ def verify(run: Run, folder: str, *options: str) -> str:
     """Build the verifier for one run in the folder and return what it reports."""
 
     def call(*command: str) -> str:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
@@ -174,7 +176,7 @@ def trail(name: str) -> int:
         print(f"{run.what}: {judge(run, report, 0).words}", flush=True)
         if found:
             replay = ["spin", *run.flags, "-T", "-t", "-g", MODEL.name]
-            story = subprocess.run(replay, cwd=folder, stdout=subprocess.PIPE, text=True).stdout
+            story = subprocess.run(replay, cwd=folder, stdout=subprocess.PIPE, text=True, check=False).stdout
             print(re.sub(r"(?m)^(Never claim|.*\tproc ).*\n", "", story))
     return 0
 
