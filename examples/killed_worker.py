@@ -16,7 +16,8 @@ from pathlib import Path
 
 from unstuck import Filter, Jobs, Status, Unstuck, current_job, open_store
 
-JOBS = 300
+JOBS = 1000
+TERMINAL = sys.stdout.isatty()
 FOLDER = Path(os.environ.get("DEMO_FOLDER") or tempfile.mkdtemp(prefix="unstuck-demo-"))
 
 app = Unstuck(f"sqlite:///{FOLDER / 'jobs.db'}")
@@ -24,7 +25,7 @@ app = Unstuck(f"sqlite:///{FOLDER / 'jobs.db'}")
 
 @app.task(lease=3.0, heartbeat=0.5)
 async def render(page: int) -> str:
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.1)
     with (FOLDER / "effects").open("a") as effects:
         effects.write(f"{current_job().id} {page}\n")
     return f"page {page}"
@@ -39,31 +40,35 @@ def start_worker() -> subprocess.Popen[bytes]:
 
 
 async def wait_for(jobs: Jobs, done: int) -> None:
-    """Show progress until so many jobs are done."""
+    """Show progress until so many jobs are done: one line that changes, or a line a second if piped."""
+    shown = 0.0
     while True:
         [counts] = await jobs.counts()
-        line = (
-            f"{counts.completed:4} of {JOBS} done, {counts.processing:3} running, {counts.pending:4} waiting"
-        )
-        print(
-            f"\r{line}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True
-        )
-        if counts.completed >= done:
-            print()
+        over = counts.completed >= done
+        if over or time.monotonic() - shown > (0.1 if TERMINAL else 1.0):
+            shown = time.monotonic()
+            line = f"{counts.completed:5} of {JOBS} done, {counts.processing:3} running, {counts.pending:4} waiting"
+            print(f"\r{line}" if TERMINAL else line, end="\n" if over or not TERMINAL else "", flush=True)
+        if over:
             return
-        await asyncio.sleep(0.1 if sys.stdout.isatty() else 1.0)
+        await asyncio.sleep(0.02)
+
+
+async def held_by(jobs: Jobs, worker: subprocess.Popen[bytes]) -> int:
+    held = (await jobs.find(Filter(status=Status.PROCESSING), 1000)).jobs
+    return sum(f"-{worker.pid}-" in (job.owner or "") for job in held)
 
 
 async def watch() -> bool:
     async with open_store(app.url) as store:
         jobs = Jobs(store)
         await wait_for(jobs, JOBS // 4)
-        held = (await jobs.find(Filter(status=Status.PROCESSING), 1000)).jobs
         victim = workers[0]
-        stranded = [job for job in held if job.owner and f"-{victim.pid}-" in job.owner]
+        while not (stranded := await held_by(jobs, victim)):
+            await asyncio.sleep(0.01)
         victim.send_signal(signal.SIGKILL)
         killed = time.monotonic()
-        print(f"killed worker {victim.pid} with SIGKILL: it held {len(stranded)} jobs")
+        print(f"killed worker {victim.pid} with SIGKILL: it held {stranded} jobs")
         await wait_for(jobs, JOBS)
         seconds = time.monotonic() - killed
         [counts] = await jobs.counts()
