@@ -233,6 +233,35 @@ async def test_an_outcome_that_cannot_be_stored_fails_its_own_job_only(app: Unst
         await bad.result()
 
 
+async def test_a_lease_whose_answer_was_lost_is_given_back_unspent(
+    app: Unstuck, harness: SQLiteHarness
+) -> None:
+    runs: list[int] = []
+
+    @app.task(lease=600.0, heartbeat=0.1)
+    async def job() -> None:
+        runs.append(current_job().attempt)
+
+    @app.task(queue="idle", lease=600.0, heartbeat=0.1)
+    async def unused() -> None: ...
+
+    worker = Worker(app, queues=["idle"])
+    running = asyncio.create_task(worker.run())
+    handle = await job.enqueue()
+    # As if the worker had asked for it and never got the answer: the store says it is his.
+    [lost] = await harness.store.lease({"default": Share(600.0, 1)}, 1, worker.id)
+
+    async def back() -> bool:
+        return await handle.status() is Status.PENDING
+
+    await until_async(back, 20, "the lease to be given back")
+    await stop(worker, running)
+    released = await handle.job()
+    await burst(app)
+    assert (released.attempts, released.settled_fence) == (0, lost.fence)
+    assert runs == [1]
+
+
 async def test_a_cancelled_worker_gives_back_what_it_holds(app: Unstuck) -> None:
     started = asyncio.Event()
 
