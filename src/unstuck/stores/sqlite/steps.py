@@ -40,7 +40,9 @@ COUNTED = {"reaper:requeued": "reaper.requeues", "reaper:failed": "reaper.failur
 
 def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[Enqueued]:
     """All at once, as nearly always all of them are new; if not, one by one, to tell which."""
-    if tx.trial(lambda: tx.many("enqueue", (rows.new_row(job, tx.now) for job in jobs)) == len(jobs)):
+    if len(jobs) > 1 and tx.trial(
+        lambda: tx.many("enqueue", (rows.new_row(job, tx.now) for job in jobs)) == len(jobs)
+    ):
         answers = [Enqueued(job.queue, job.id, created=True) for job in jobs]
     else:
         answers = [_enqueue(tx, job) for job in jobs]
@@ -80,7 +82,7 @@ def heartbeat(tx: Transaction, worker: Worker, beats: Sequence[Beat]) -> Pulse:
 
 def settle(tx: Transaction, outcomes: Sequence[Outcome], all_events: bool) -> list[Settled]:
     """All in one statement, as nearly always all of them apply; if not, one by one, to tell which."""
-    if tx.trial(lambda: _end(tx, outcomes) == len(outcomes)):
+    if len(outcomes) > 1 and tx.trial(lambda: _end(tx, outcomes) == len(outcomes)):
         answers = [Settled.APPLIED] * len(outcomes)
     else:
         answers = [_settle(tx, outcome) for outcome in outcomes]

@@ -46,7 +46,7 @@ class Transaction:
         return self._connection.total_changes() - before
 
     def trial(self, work: Callable[[], bool]) -> bool:
-        """Keep what ``work`` changes only if it answers true."""
+        """Keep what ``work`` changes only if it answers true; if not, it is as if it had not run."""
         self._connection.execute("SAVEPOINT trial")
         keep = work()
         if not keep:
