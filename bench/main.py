@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
 from bench import contestant, environment, measure
@@ -56,7 +57,7 @@ class Run:
         self.ours.version = environment.version(self.ours)
         self._waiting = self._backlog("waiting")
         self._delayed = self._backlog("delayed")
-        self.huey_threads = max(HUEY_THREADS, key=self._try_huey)
+        self.huey_threads = self._best_for_huey()
         say(f"huey is at its best with {self.huey_threads} threads")
 
     def round(self, number: int) -> None:
@@ -106,10 +107,19 @@ class Run:
         self.ours.run("fill", self.plan.deep, name)
         return self.ours.db.rename(self.ours.stores.parent / f"{name}.db")
 
-    def _try_huey(self, threads: str) -> float:
-        self.huey.fresh()
-        self.huey.run("fill", self.plan.trial)
-        return measure.drain(self.huey, self.plan.trial, threads).rate
+    def _best_for_huey(self) -> str:
+        """The settings take turns, too: one trial each would choose by the machine's mood."""
+
+        def prepare() -> None:
+            self.huey.fresh()
+            self.huey.run("fill", self.plan.trial)
+
+        def trial(threads: str) -> float:
+            return self._measure(prepare, lambda: measure.drain(self.huey, self.plan.trial, threads).rate)
+
+        rates = [[trial(threads) for threads in HUEY_THREADS] for _ in range(3)]
+        medians = [median(column) for column in zip(*rates, strict=True)]
+        return HUEY_THREADS[medians.index(max(medians))]
 
     def _measure(self, prepare: Callable[[], None], take: Callable[[], T]) -> T:
         """Measure again while others disturb it, a few times at most, and keep the calmest."""

@@ -1,8 +1,13 @@
 """What all tests share."""
 
 import os
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+
+from unstuck import Unstuck
+from unstuck.testing import SQLiteHarness
 
 pytest.register_assert_rewrite("unstuck.testing.conformance")
 
@@ -10,6 +15,18 @@ pytest.register_assert_rewrite("unstuck.testing.conformance")
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[SQLiteHarness]:
+    async with SQLiteHarness(tmp_path) as harness:
+        yield harness
+
+
+@pytest.fixture
+async def app(harness: SQLiteHarness) -> AsyncIterator[Unstuck]:
+    async with Unstuck(harness.url) as app:
+        yield app
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -60,18 +60,6 @@ async def main():
         assert await jobs.jobs.get(await handle.result())
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[SQLiteHarness]:
-    async with SQLiteHarness(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-async def app(harness: SQLiteHarness) -> AsyncIterator[Unstuck]:
-    async with Unstuck(harness.url) as app:
-        yield app
 
 
 async def send(to: str, count: int = 1) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 COMMAND = str(Path(sys.executable).parent / "unstuck")
 Start = Callable[..., Child]
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[SQLiteHarness]:
-    async with SQLiteHarness(tmp_path) as harness:
-        yield harness
 
 
 @pytest.fixture

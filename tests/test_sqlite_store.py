@@ -5,7 +5,6 @@ import gc
 import os
 import stat
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import apsw
@@ -22,12 +21,6 @@ from unstuck.testing import SQLiteHarness
 from unstuck.testing.conformance.given import enqueued, leased, look, new, states
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[SQLiteHarness]:
-    async with SQLiteHarness(tmp_path) as harness:
-        yield harness
 
 
 def sqlite(store: Store) -> SQLiteStore:

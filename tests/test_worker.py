@@ -2,11 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from support.waiting import until_async
+from support.work import burst
 
 from unstuck import (
     Filter,
@@ -16,28 +15,11 @@ from unstuck import (
     Status,
     Transient,
     Unstuck,
-    Worker,
     current_job,
 )
 from unstuck.testing import SQLiteHarness
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[SQLiteHarness]:
-    async with SQLiteHarness(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-async def app(harness: SQLiteHarness) -> AsyncIterator[Unstuck]:
-    async with Unstuck(harness.url) as app:
-        yield app
-
-
-async def burst(app: Unstuck, **options: object) -> None:
-    await Worker(app, burst=True, **options).run()  # type: ignore[arg-type]
 
 
 @pytest.mark.accepts("MQ-002", "MQ-012")

@@ -3,34 +3,17 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 import pytest
 from support.waiting import until_async
+from support.work import burst
 
 from unstuck import Call, JobFailed, Jobs, Status, StoreUnavailable, Unstuck, Worker, current_job
 from unstuck.store import Share, Store
 from unstuck.testing import SQLiteHarness
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[SQLiteHarness]:
-    async with SQLiteHarness(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-async def app(harness: SQLiteHarness) -> AsyncIterator[Unstuck]:
-    async with Unstuck(harness.url) as app:
-        yield app
-
-
-async def burst(app: Unstuck, **options: object) -> None:
-    await Worker(app, burst=True, **options).run()  # type: ignore[arg-type]
 
 
 async def stop(worker: Worker, running: asyncio.Task[None]) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
 import pytest
 
-from unstuck.errors import StoreUnavailable
 from unstuck.jobs import Jobs
 from unstuck.model import Category, Outcome, Settled, Status, completed, released
 from unstuck.reaper import Reaper
@@ -224,21 +220,6 @@ async def test_more_jobs_than_a_batch_are_recovered_in_one_go_without_an_operato
     assert await states(harness.store) == {"pending": 450}
 
 
-@pytest.mark.accepts("REC-007", "REC-052", "REC-076")
-async def test_recovery_logs_how_many_and_which(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
-    job = await one_leased(harness.store)
-    await harness.age(61)
-
-    with caplog.at_level(logging.INFO, "unstuck.reaper"):
-        await recover(harness.store)
-        await recover(harness.store)
-
-    first, second = (vars(record) for record in caplog.records)
-    assert (first["recovered"], first["jobIds"]) == (1, [job.id])
-    assert second["recovered"] == 0
-    assert first["created"] <= second["created"]
-
-
 @pytest.mark.accepts("REC-066")
 async def test_a_recovered_job_keeps_its_priority_and_its_place_in_line(harness: Harness) -> None:
     refs = await enqueued(harness.store, 2)
@@ -272,71 +253,3 @@ async def test_one_job_through_everything_that_can_happen_to_it(harness: Harness
     await harness.age(15 * 86400)
     assert await jobs.cleanup_jobs(days=14) == 1
     assert await harness.store.count() == [] or await states(harness.store) == {}
-
-
-class _Ailing:
-    """A store that fails a number of times before it answers."""
-
-    def __init__(self, store: Store, failures: int) -> None:
-        self._store = store
-        self.failures = failures
-
-    def __getattr__(self, name: str) -> object:
-        if name in ("clock", "reclaim") and self.failures:
-            self.failures -= 1
-            raise StoreUnavailable("not now")
-        return getattr(self._store, name)
-
-
-@pytest.mark.accepts("REC-008", "REC-060", "REAP-071")
-async def test_a_failed_recovery_is_logged_and_the_next_one_comes(
-    harness: Harness, caplog: pytest.LogCaptureFixture
-) -> None:
-    await one_leased(harness.store, seconds=1.0)
-    await harness.age(61)
-    ailing = _Ailing(harness.store, 2)
-
-    reaper = asyncio.create_task(Reaper(ailing, interval=0.3).run())  # type: ignore[arg-type]
-    try:
-        async with asyncio.timeout(20):
-            while await states(harness.store) != {"pending": 1}:
-                await asyncio.sleep(0.02)
-    finally:
-        reaper.cancel()
-
-    assert sum("not now" in record.getMessage() for record in caplog.records) == 2
-
-
-@pytest.mark.accepts("REC-072")
-async def test_interval_zero_switches_recovery_off_loudly(
-    harness: Harness, caplog: pytest.LogCaptureFixture
-) -> None:
-    job = await one_leased(harness.store)
-    await harness.age(61)
-
-    await Reaper(harness.store, interval=0).run()
-
-    assert (await look(harness.store, job.ref)).status is Status.PROCESSING
-    assert (await counts(harness.store)).expired == 1
-    assert [record.levelname for record in caplog.records if "recovery is off" in record.getMessage()] == [
-        "WARNING"
-    ]
-
-
-async def test_after_an_outage_live_workers_get_the_time_to_speak(harness: Harness) -> None:
-    job = await one_leased(harness.store, seconds=5.0)
-    ailing = _Ailing(harness.store, 0)
-    reaper = Reaper(ailing)  # type: ignore[arg-type]
-    await reaper.recover()
-    reaper._answered -= 100.0  # noqa: SLF001 - the outage began 100 s ago, and the lease ran out in it
-    await harness.age(101)
-    ailing.failures = 1
-    with pytest.raises(StoreUnavailable):
-        await reaper.recover()
-
-    assert await reaper.recover() == []
-    assert (await look(harness.store, job.ref)).status is Status.PROCESSING
-    await harness.age(6)
-    # What is still silent a lease later is recovered: the outage is over for 6 s more of the store's time.
-    reaper._blind[0] = (reaper._blind[0][0] - 6, reaper._blind[0][1] - 6)  # noqa: SLF001
-    assert len(await reaper.recover()) == 1
