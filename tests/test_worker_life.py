@@ -102,7 +102,7 @@ async def test_no_heartbeat_outlives_the_worker_whichever_way_it_ends(
     elif way == "cancelled":
         running.cancel()
     else:
-        monkeypatch.setattr(worker, "_start", None)  # a bug of ours in the loop
+        monkeypatch.setattr(worker._slots, "start", None)  # a bug of ours in the loop
         await job.enqueue()
     await asyncio.wait([running], timeout=20)
 

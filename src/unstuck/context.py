@@ -6,8 +6,10 @@ import logging
 from contextvars import ContextVar
 from typing import Any
 
+from msgspec import Raw
+
 from unstuck.call import Call
-from unstuck.errors import UnstuckError
+from unstuck.errors import PayloadError, UnstuckError
 from unstuck.model import Job, Json
 from unstuck.payload import encode
 
@@ -39,15 +41,20 @@ class Context:
 
     def progress(self, value: Json) -> None:
         """Tell how far the work is: a number from 0 to 1, or anything JSON can say."""
-        encode(value, "progress")
-        self.said_progress = value
+        self.said_progress = Raw(encode(value, "progress"))
 
     def stage(self, name: str) -> None:
-        """Tell what the job is busy with now."""
+        """Tell what the job is busy with now, in at most 100 characters."""
+        if not isinstance(name, str) or not name.isprintable() or len(name) > 100:
+            raise PayloadError(
+                f"stage {ascii(name)[:60]} is not allowed: a text of at most 100 printable characters"
+            )
         self.said_stage = name
 
     def then(self, call: Call[Any]) -> None:
         """Enqueue a job together with the completion of this one: both happen, or neither."""
+        if not isinstance(call, Call):
+            raise PayloadError(f"then() takes a call, not a {type(call).__name__}: then(task.call(…))")
         self.follow_ups.append(call)
 
     def log(self, message: str, **facts: Any) -> None:

@@ -64,7 +64,7 @@ class Arguments:
         text = encode(named, self._what, self._encoder)
         try:
             self._decoder.decode(text)
-        except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
+        except Exception as error:  # noqa: BLE001 - models run code of their own
             self._completed(args, kwargs)  # tells of wrong names in the words of the function
             raise PayloadError(f"{self._what}: {_told(error)}") from None
         return msgspec.Raw(text)
@@ -75,7 +75,7 @@ class Arguments:
             values = msgspec.convert(
                 payload if payload is not None else {}, self._struct, dec_hook=_model, str_keys=True
             )
-        except (msgspec.ValidationError, ValueError, TypeError, NotImplementedError) as error:
+        except Exception as error:
             raise PayloadError(f"{self._what}: {_told(error)}") from error
         return {name: getattr(values, name) for name in self._struct.__struct_fields__}
 
@@ -93,12 +93,14 @@ def encode(value: Any, what: str, encoder: msgspec.json.Encoder | None = None) -
     """JSON that says exactly what the value says, or a PayloadError naming what cannot be said."""
     try:
         text = (encoder or _encoder).encode(value)
-    except (TypeError, NotImplementedError) as error:
-        raise PayloadError(f"{what}: {error}; pass what JSON can say, a dataclass or a model") from None
     except UnicodeEncodeError:
         raise PayloadError(f"{what}: a text has half a surrogate pair, which is no valid Unicode") from None
     except RecursionError:
         raise PayloadError(f"{what}: {TOO_DEEP}") from None
+    except Exception as error:  # noqa: BLE001 - models run code of their own
+        raise PayloadError(
+            f"{what}: {_told(error)}; pass what JSON can say, a dataclass or a model"
+        ) from None
     if len(text) > LIMIT:
         told = f"{what}: {len(text):,} bytes as JSON, at most {LIMIT:,} are allowed"
         raise PayloadError(f"{told}; store the data elsewhere and pass its address", size=len(text))

@@ -33,13 +33,12 @@ async def perform(handler: Handler | None, context: Context, runner: Runner, wor
         return _unknown(job)
     try:
         arguments = handler.arguments.unpack(job.payload)
-    except PayloadError as error:
+    except Exception as error:  # noqa: BLE001 - models run code of their own
         return _failed(job, error, "invalid_payload", worker)
     try:
         result = await runner(handler.function, arguments, context)
     except asyncio.CancelledError:
-        current = asyncio.current_task()
-        if current is None or current.cancelling():
+        if context.cancelled:
             raise
         return _failed(
             job, asyncio.CancelledError("the handler cancelled itself"), "cancelled_itself", worker
@@ -48,7 +47,7 @@ async def perform(handler: Handler | None, context: Context, runner: Runner, wor
         return _judge(job, error, worker)
     try:
         return completed(job.lease, _result(result, job), then=_follow_ups(context))
-    except PayloadError as error:
+    except Exception as error:  # noqa: BLE001 - as above
         return _failed(job, error, "invalid_result", worker)
 
 

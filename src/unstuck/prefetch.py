@@ -18,6 +18,10 @@ class Ahead:
     def consumed(self) -> None:
         self._now += 1
 
+    def nothing(self) -> None:
+        """Begin again: what was leased ahead turned out to be too much."""
+        self._last = self._now = 0
+
     def jobs(self) -> int:
         now = time.monotonic()
         if now - self._began >= WINDOW:

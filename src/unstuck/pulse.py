@@ -23,17 +23,25 @@ class Held:
     job: Job
     seconds: float
     trusted_until: float
+    taken: float = field(init=False)
     context: Context = field(init=False)
     running: asyncio.Task[None] | None = None
     verdict: Verdict = Verdict.HELD
+    begun: bool = False  # a task that has not begun must not be cancelled: it would end without a trace
     ended: bool = False  # its outcome is on the way: still beaten for, but no longer lost or won here
 
     def __post_init__(self) -> None:
         self.context = Context(self.job)
+        self.taken = time.monotonic()
 
     def beat(self) -> Beat:
         context = self.context
         return Beat(self.job.lease, self.seconds, context.said_progress, context.said_stage)
+
+    @property
+    def waited(self) -> float:
+        """For how many seconds it has been leased."""
+        return time.monotonic() - self.taken
 
     def trust(self, sent: float) -> None:
         # The store counts from when it got our call, so counting from when we sent it errs on the safe side.
@@ -74,7 +82,7 @@ class Pulse:
 
     async def beat(self) -> None:
         async with self._beating:
-            held = list(self._held.values())
+            held = [one for one in self._held.values() if one.verdict is Verdict.HELD]
             sent = time.monotonic()
             answer = await self._store.heartbeat(self._worker(), [one.beat() for one in held])
             for one in held:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from unstuck.errors import StoreError
 from unstuck.ids import process_id
@@ -22,6 +23,7 @@ BATCH = 200
 STEP = 5.0  # a clock that went this much faster than ours has been set
 FOREVER = 1e9
 SHORTEST_PAUSE = 0.2
+LOOK = 5.0
 RETRY = 2.0  # seconds until the next try while the store does not answer
 
 
@@ -48,6 +50,7 @@ class Reaper:
         self.owner = owner or process_id("reaper")
         self._blind: deque[tuple[float, float]] = deque(maxlen=32)  # on our monotonic clock
         self._answered = time.monotonic()
+        self._told = -math.inf
         self._failing = False
         self._clocks: tuple[float, float] | None = None
         self._next_end: float | None = None
@@ -94,7 +97,7 @@ class Reaper:
             if len(taken.jobs) < BATCH:
                 break
         self._next_end, self._failing, self._answered = taken.next_end, False, time.monotonic()
-        _tell(done, self._answered - started)
+        self._tell(done, self._answered - started)
         return done
 
     async def _settle(self, taken: Reclaimed) -> list[Outcome]:
@@ -118,7 +121,7 @@ class Reaper:
                 log.warning("the store's clock went %.1f s ahead: running leases get that much longer", ahead)
                 self._blind.append((now - ahead, now))
         self._clocks = (now, there)
-        spans = [Blind(now - since, now - until) for since, until in self._blind]
+        spans = [Blind(now - since, now - until) for since, until in _union(self._blind)]
         if clock.uptime < FOREVER:
             spans.append(Blind(FOREVER, clock.uptime))
         return spans
@@ -126,11 +129,43 @@ class Reaper:
     def _pause(self) -> float:
         """Jittered, so that reapers that started together do not stay together."""
         pause = self._interval * random.uniform(0.9, 1.1)  # noqa: S311 - not a secret
-        if self._failing:
-            pause = min(pause, RETRY)
-        elif self._next_end is not None:
+        # Often enough to see leases that were granted since, and then to come exactly when the next one ends.
+        pause = min(pause, RETRY if self._failing else LOOK)
+        if self._next_end is not None and not self._failing:
             pause = min(pause, self._next_end + random.uniform(0.05, 0.15))  # noqa: S311
         return max(pause, SHORTEST_PAUSE)
+
+    def _tell(self, done: Sequence[Outcome], seconds: float) -> None:
+        """Each recovery is told; those in between that found nothing only once an interval."""
+        if not done and self._answered - self._told < self._interval:
+            return
+        self._told = self._answered
+        failures = sum(outcome.word is Word.FAILED for outcome in done)
+        log.log(
+            logging.WARNING if done else logging.INFO,
+            "recovered %d jobs whose lease ran out: %d requeued, %d failed",
+            len(done),
+            len(done) - failures,
+            failures,
+            extra={
+                "recovered": len(done),
+                "reaper.requeues": len(done) - failures,
+                "reaper.failures": failures,
+                "reaper.scan_duration_ms": round(seconds * 1000, 3),
+                "jobIds": [outcome.lease.id for outcome in done],
+            },
+        )
+
+
+def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same time without overlaps, or it would be forgiven twice."""
+    joined: list[tuple[float, float]] = []
+    for since, until in sorted(spans):
+        if joined and since <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(until, joined[-1][1]))
+        else:
+            joined.append((since, until))
+    return joined
 
 
 def _silence(job: Job) -> Failure:
@@ -150,23 +185,5 @@ def _silence(job: Job) -> Failure:
             "stage": job.stage,
             "attempts": job.attempts,
             "crashes": job.crashes + 1,
-        },
-    )
-
-
-def _tell(done: Sequence[Outcome], seconds: float) -> None:
-    failures = sum(outcome.word is Word.FAILED for outcome in done)
-    log.log(
-        logging.WARNING if done else logging.INFO,
-        "recovered %d jobs whose lease ran out: %d requeued, %d failed",
-        len(done),
-        len(done) - failures,
-        failures,
-        extra={
-            "recovered": len(done),
-            "reaper.requeues": len(done) - failures,
-            "reaper.failures": failures,
-            "reaper.scan_duration_ms": round(seconds * 1000, 3),
-            "jobIds": [outcome.lease.id for outcome in done],
         },
     )

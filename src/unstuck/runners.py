@@ -30,7 +30,14 @@ class Threads:
     async def run(self, function: Callable[..., Any], arguments: Mapping[str, Any], context: Context) -> Any:
         enter(context)
         call = partial(contextvars.copy_context().run, function, **arguments)
-        result = await asyncio.get_running_loop().run_in_executor(self._pool, _guarded, call)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, _guarded, call)
+        try:
+            result = await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # A thread cannot be stopped. Its place is taken until it ends, or the next job would wait behind it.
+            await asyncio.wait([future])
+            future.exception()
+            raise
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -51,6 +58,8 @@ class HandlerExitError(Exception):
 def _guarded(call: Callable[[], Any]) -> Any:
     try:
         return call()
+    except StopIteration as error:  # no future takes it, and whoever waits for one would wait for ever
+        raise HandlerExitError("the handler raised StopIteration") from error
     except Exception:
         raise
     except BaseException as error:

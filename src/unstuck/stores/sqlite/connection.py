@@ -38,10 +38,10 @@ def create(path: str) -> None:
         raise ConfigError(f"store file {path!r} cannot be opened for writing: {error.strerror}") from None
 
 
-def connect(path: str, *, patience: float = PATIENCE) -> apsw.Connection:
+def connect(path: str) -> apsw.Connection:
     with speaking_plainly(path):
         connection = apsw.Connection(path)
-        connection.set_busy_handler(_waiting(patience))
+        connection.set_busy_handler(_waiting(PATIENCE))
         _must_be_ours(connection)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")

@@ -128,7 +128,7 @@ def reclaim(
         found = tx.rows("lapsed", now=tx.now, queues=wanted, blind=json_text(spans), limit=limit)
     lapsed = _read(tx, [seq for (seq,) in found])
     jobs = [_take_over(tx, job, owner, milliseconds(seconds)) for job in lapsed]
-    [(end,)] = tx.rows("next_end")
+    [(end,)] = tx.rows("next_end", now=tx.now, queues=wanted)
     return Reclaimed(jobs, len(adopted), None if end is None else max(0.0, (end - tx.now) / 1000))
 
 
@@ -145,12 +145,13 @@ def _read(tx: Transaction, seqs: Sequence[int]) -> list[Job]:
     """The jobs of these numbers. One that cannot be read, because somebody edited it, is put aside."""
     try:
         return rows.jobs(tx.value("read", seqs=json_text(seqs)))
-    except (msgspec.ValidationError, apsw.SQLError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, apsw.SQLError) as error:
         if len(seqs) > 1:
             return [job for seq in seqs for job in _read(tx, [seq])]
-        why = rows.error_text(UNREADABLE, tx.now)
-        [(queue, id_)] = tx.rows("quarantine", seq=seqs[0], now=tx.now, error=why)
-        tell(tx, [("quarantined", Ref(queue, id_), {"why": str(error)})])
+        where = {"seq": seqs[0], "now": tx.now}
+        why = {"error": rows.error_text(UNREADABLE, tx.now), "garbled": isinstance(error, UnicodeDecodeError)}
+        tx.change("quarantine", where | why)
+        tx.change("tell_quarantined", where | {"details": json_text({"why": str(error)})})
         return []
 
 

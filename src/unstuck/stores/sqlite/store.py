@@ -41,9 +41,13 @@ class SQLiteStore:
             self._path = str(Path(self._folder.name) / "jobs.db")
         create(self._path)
         self._writer = await asyncio.to_thread(Writer, self._path, self._sql, ephemeral=self._ephemeral)
-        self._reading = connect(self._path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="unstuck-reader")
-        self._watch = Watch(self._path, self._sql["work"])
+        try:
+            self._reading = connect(self._path)
+            self._watch = Watch(self._path, self._sql["work"])
+        except BaseException:
+            _let_go(self._writer, self._reader)
+            raise
         self._open = True
         # Whoever runs one loop after the other without closing must not pile up threads.
         weakref.finalize(asyncio.get_running_loop(), _let_go, self._writer, self._reader)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import apsw
 
-from unstuck.stores.sqlite.connection import connect
+from unstuck.stores.sqlite.connection import connect, speaking_plainly
 from unstuck.stores.sqlite.rows import json_text
 
 EVERY = 0.006
@@ -18,7 +18,9 @@ class Watch:
     """Its own connection, because a connection does not see its own changes in the counter."""
 
     def __init__(self, path: str, work: str) -> None:
-        self._connection = connect(path, patience=0.0)
+        self._path = path
+        self._connection = connect(path)
+        self._connection.set_busy_timeout(0)  # a look must not hold up the event loop
         self._work = work
 
     def close(self) -> None:
@@ -30,14 +32,24 @@ class Watch:
         end = time.monotonic() + timeout
         seen, due = -1, 0.0
         while (left := end - time.monotonic()) > 0:
-            try:
-                if (version := self._connection.pragma("data_version")) != seen:
-                    [(ready, run_at)] = self._connection.execute(self._work, {"queues": wanted})
-                    seen, due = version, float("inf") if run_at is None else run_at / 1000
-                    if ready:
-                        return
-            except apsw.BusyError:  # somebody recovers the file after a crash: look again
-                seen = -1
+            version, found = self._look(wanted, seen)
+            if found is not None:
+                seen, (ready, run_at) = version, found
+                due = float("inf") if run_at is None else run_at / 1000
+                if ready:
+                    return
             if time.time() >= due > 0:
                 return
             await asyncio.sleep(min(EVERY, left))
+
+    def _look(self, wanted: str | None, seen: int) -> tuple[int, tuple[int, int | None] | None]:
+        """The change counter, and what there is to do if it is another than before."""
+        with speaking_plainly(self._path):
+            try:
+                version = int(self._connection.pragma("data_version"))
+                if version == seen:
+                    return version, None
+                [found] = self._connection.execute(self._work, {"queues": wanted})
+            except apsw.BusyError:  # somebody recovers the file after a crash: look again
+                return -1, None
+            return version, found

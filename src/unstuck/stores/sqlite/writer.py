@@ -145,6 +145,8 @@ class Writer:
 
     def _commit(self, calls: Sequence[_Call]) -> list[Any]:
         with speaking_plainly(self._path):
+            if self._connection.in_transaction:  # an earlier ROLLBACK failed
+                self._connection.execute("ROLLBACK")
             self._set_sync("full" if any(call.durable for call in calls) else "normal")
             self._connection.execute("BEGIN IMMEDIATE")
             try:
