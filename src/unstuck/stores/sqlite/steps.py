@@ -35,6 +35,7 @@ UNREADABLE = Failure(
     code="unreadable",
     message="the record of this job cannot be read; its event says why",
 )
+UNREADABLE_BY = (msgspec.DecodeError, UnicodeDecodeError, apsw.SQLError)
 COUNTED = {"reaper:requeued": "reaper.requeues", "reaper:failed": "reaper.failures"}
 
 
@@ -145,14 +146,23 @@ def _read(tx: Transaction, seqs: Sequence[int]) -> list[Job]:
     """The jobs of these numbers. One that cannot be read, because somebody edited it, is put aside."""
     try:
         return rows.jobs(tx.value("read", seqs=json_text(seqs)))
-    except (msgspec.DecodeError, UnicodeDecodeError, apsw.SQLError) as error:
+    except UNREADABLE_BY as error:
         if len(seqs) > 1:
             return [job for seq in seqs for job in _read(tx, [seq])]
-        where = {"seq": seqs[0], "now": tx.now}
-        why = {"error": rows.error_text(UNREADABLE, tx.now), "garbled": isinstance(error, UnicodeDecodeError)}
-        tx.change("quarantine", where | why)
-        tx.change("tell_quarantined", where | {"details": json_text({"why": str(error)})})
+        _put_aside(tx, seqs[0], str(error))
         return []
+
+
+def _put_aside(tx: Transaction, seq: int, why: str) -> None:
+    where = {"seq": seq, "now": tx.now}
+    for garbled in (False, True):  # kept as text, or, if it is none, as hexadecimal digits
+        tx.change("quarantine", where | {"error": rows.error_text(UNREADABLE, tx.now), "garbled": garbled})
+        try:
+            rows.jobs(tx.value("read", seqs=json_text([seq])))
+            break
+        except UNREADABLE_BY:
+            continue
+    tx.change("tell_quarantined", where | {"details": json_text({"why": why})})
 
 
 def _enqueue(tx: Transaction, job: NewJob) -> Enqueued:
