@@ -227,12 +227,17 @@ async def test_a_store_that_fails_to_open_leaves_no_thread(
         raise apsw.IOError("disk I/O error")
 
     monkeypatch.setattr(Watch, "__init__", failing)
+    before = set(threading.enumerate())
     for _ in range(3):
         with pytest.raises(Exception, match="I/O"):
             await open_store(f"sqlite:///{tmp_path}/jobs.db").__aenter__()
 
     def ours() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name.startswith("unstuck-")]
+        return [
+            thread.name
+            for thread in set(threading.enumerate()) - before
+            if thread.name.startswith("unstuck-")
+        ]
 
     await until_async(lambda: not ours(), 10, "the threads of stores that did not open to end")
 
