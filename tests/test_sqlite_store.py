@@ -12,11 +12,12 @@ import pytest
 from support.waiting import until
 
 from unstuck import ConfigError, Filter, SchemaError, Status, StoreDamaged, StoreUnavailable, open_store
-from unstuck.model import completed
+from unstuck.model import Job, completed
 from unstuck.store import Share, Store
-from unstuck.stores.sqlite import rows
+from unstuck.stores.sqlite import rows, steps
 from unstuck.stores.sqlite.filters import matching, order
 from unstuck.stores.sqlite.store import SQLiteStore
+from unstuck.stores.sqlite.writer import Transaction
 from unstuck.testing import SQLiteHarness
 from unstuck.testing.conformance.given import enqueued, leased, look, new, states
 
@@ -286,6 +287,31 @@ async def test_a_job_that_cannot_be_read_is_put_aside_and_the_others_go_on(
     assert put_aside.error.code == "unreadable"
     assert [event.type for event in await harness.store.events(job=bad)] == ["quarantined"]
     assert await leased(harness.store, 10) == []
+
+
+@pytest.mark.accepts("REAP-090")
+async def test_a_recovery_that_breaks_half_way_has_changed_nothing(
+    harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await enqueued(harness.store, 3)
+    before = await leased(harness.store, 3, seconds=10.0)
+    await harness.age(11)
+    taken: list[str] = []
+    take_over = steps._take_over
+
+    def breaking(tx: Transaction, job: Job, owner: str, lease_ms: int) -> Job:
+        taken.append(job.id)
+        if len(taken) == 2:
+            raise StoreUnavailable("the disk is gone")
+        return take_over(tx, job, owner, lease_ms)
+
+    monkeypatch.setattr(steps, "_take_over", breaking)
+    with pytest.raises(StoreUnavailable):
+        await harness.store.reclaim(None, 30.0, 10, "reaper")
+
+    assert {(await look(harness.store, job.ref)).fence for job in before} == {job.fence for job in before}
+    monkeypatch.undo()
+    assert len((await harness.store.reclaim(None, 30.0, 10, "reaper")).jobs) == 3
 
 
 async def test_a_running_job_that_cannot_be_read_does_not_hold_up_recovery(harness: SQLiteHarness) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from unstuck.errors import ConfigError, PayloadError
 from unstuck.model import Json
 
+BACKSLASH = 92
 DEEPEST = 100  # levels of nesting that every store's JSON functions can follow
 TOO_DEEP = f"the value is nested too deeply, or contains itself: at most {DEEPEST} levels are allowed"
 LIMIT = 1024 * 1024  # bytes of a payload or a result as JSON
@@ -107,7 +108,7 @@ def encode(value: Any, what: str, encoder: msgspec.json.Encoder | None = None) -
     if len(text) > 2 * DEEPEST and text.count(b"[") + text.count(b"{") > DEEPEST and _depth(text) > DEEPEST:
         raise PayloadError(f"{what}: {TOO_DEEP}")
     # JSON has no NaN (it would silently become null) and PostgreSQL no NUL: refuse both, on every store alike.
-    if b"null" in text or b"\\u0000" in text:
+    if text.find(b"null") >= 0 or (BACKSLASH in text and b"\\u0000" in text):
         for leaf in _leaves(msgspec.to_builtins(value, enc_hook=_plain)):
             if isinstance(leaf, float) and not math.isfinite(leaf):
                 raise PayloadError(f"{what}: {leaf} is not a number JSON can say; use None")

@@ -65,7 +65,7 @@ def new_row(job: NewJob, now: int) -> Row:
         job.queue,
         job.id,
         job.task,
-        _encode(job.payload).decode(),
+        str(job.payload, "utf-8") if type(job.payload) is msgspec.Raw else _encode(job.payload).decode(),
         job.key,
         job.digest,
         job.priority,
