@@ -12,7 +12,6 @@ from support.ledger import Ledger
 from support.processes import Child
 from support.waiting import until, until_async
 
-import unstuck
 from unstuck import Filter, Status
 from unstuck.ids import new_id
 from unstuck.model import Job, NewJob, Ref
@@ -96,7 +95,8 @@ async def test_the_jobs_of_a_killed_worker_are_done_by_another(
         assert (job.attempts, job.crashes) == (2, 1)
         assert job.result == second.pid
     for job in jobs:
-        assert job.attempts == ledger.started(job.id) or job.attempts == ledger.started(job.id) + job.crashes
+        assert job.attempts - job.crashes == 1, "a crash cost more or less than its attempt"
+        assert 1 <= ledger.started(job.id) <= job.attempts
 
 
 @pytest.mark.accepts("REC-047", "REC-081", "MQ-014")
@@ -234,8 +234,3 @@ async def test_sigterm_twice_ends_at_once_even_with_a_busy_thread(
     assert worker.wait(15) == 0
     [job] = await all_jobs(harness)
     assert (job.status, job.attempts, job.owner) == (Status.PENDING, 0, None)
-
-
-def test_the_command_is_installed_beside_the_interpreter() -> None:
-    assert Path(COMMAND).exists()
-    assert unstuck.__doc__
