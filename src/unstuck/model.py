@@ -109,6 +109,7 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     backoff: tuple[float, ...] = (1.0, 2.0, 4.0)
     lapse_backoff: tuple[float, ...] = ()
     timeout: float | None = None
+    lane: str | None = None
     parent: str | None = None
     trace: str | None = None
     webhook: str | None = None
@@ -146,6 +147,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     backoff: tuple[float, ...] = ()
     lapse_backoff: tuple[float, ...] = ()
     timeout: float | None = None
+    lane: str | None = None
     parent: str | None = None
     trace: str | None = None
     webhook: str | None = None
@@ -169,7 +171,10 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Outcome(Struct, frozen=True, kw_only=True, gc=False):
-    """How a lease ends. Made by the functions below, carried out by ``Store.settle``."""
+    """How a lease ends. Made by the functions below, carried out by ``Store.settle``.
+
+    ``pause`` is the reason to pause the job's queue in the same step, empty if it need not be.
+    """
 
     lease: Lease
     word: Word
@@ -179,6 +184,7 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     failure: Failure | None = None
     crashed: bool = False
     why: str = ""
+    pause: str = ""
     then: tuple[NewJob, ...] = ()
 
     @property
@@ -206,13 +212,17 @@ def retried(
     return Outcome(lease=lease, word=Word.RETRIED, event=event, failure=failure, delay=delay, crashed=crashed)
 
 
-def failed(lease: Lease, failure: Failure, *, event: str = "failed", crashed: bool = False) -> Outcome:
-    return Outcome(lease=lease, word=Word.FAILED, event=event, failure=failure, crashed=crashed)
+def failed(
+    lease: Lease, failure: Failure, *, event: str = "failed", crashed: bool = False, pause: str = ""
+) -> Outcome:
+    return Outcome(
+        lease=lease, word=Word.FAILED, event=event, failure=failure, crashed=crashed, pause=pause
+    )
 
 
-def released(lease: Lease, delay: float = 0.0, *, why: str = "") -> Outcome:
+def released(lease: Lease, delay: float = 0.0, *, why: str = "", pause: str = "") -> Outcome:
     """Hand the job back unharmed: the attempt is not counted."""
-    return Outcome(lease=lease, word=Word.RELEASED, event="released", delay=delay, why=why)
+    return Outcome(lease=lease, word=Word.RELEASED, event="released", delay=delay, why=why, pause=pause)
 
 
 class Beat(Struct, frozen=True, gc=False):
@@ -224,16 +234,34 @@ class Beat(Struct, frozen=True, gc=False):
     stage: str | None = None
 
 
+class Health(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How a worker fares. ``patterns`` counts the latest errors by code while it is not healthy."""
+
+    status: str = "HEALTHY"
+    why: str = ""
+    consecutive_failures: int = 0
+    successes: int = 0
+    failures: int = 0
+    last_success: datetime | None = None
+    patterns: Mapping[str, int] = {}
+
+
 class Worker(Struct, frozen=True, kw_only=True, gc=False):
-    """A worker as it presents itself with every heartbeat. ``id`` is unique per process start."""
+    """A worker as it presents itself with every heartbeat. ``id`` is unique per process start.
+
+    ``identity`` tells its process from all others of its host, if the system lets it know.
+    """
 
     id: str
     host: str = ""
     pid: int = 0
+    identity: str = ""
     queues: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     concurrency: int = 0
     running: int = 0
+    health: Health = Health()
+    scan_ms: float | None = None  # how long the last scan of its reaper took
     started_at: datetime | None = None  # both stamped by the store
     seen_at: datetime | None = None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from unstuck.errors import ConfigError
@@ -27,31 +28,68 @@ class Retry:
         _steps("backoff", self.backoff)
 
 
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most ``count`` starts in any span of ``per`` seconds, by all workers of the store together.
+
+    Queues that name the same ``bucket`` share it; without one the queue has its own.
+    """
+
+    count: int
+    per: float = 60.0
+    bucket: str = ""
+
+    def __post_init__(self) -> None:
+        whole("rate count", self.count, 1, 1_000_000)
+        number("rate per", self.per, 0.1, 86400.0)
+        if self.bucket:
+            queue_name(self.bucket)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What holds for a whole queue. All tasks of a queue share one policy.
 
     ``max_crashes`` None: a crash is an attempt like any other. ``lapse_backoff`` is the wait after a
-    lease ran out; empty means the job is free at once.
+    lease ran out; empty means the job is free at once. ``limit`` and ``lane_limit`` bound how many jobs
+    run at a time on all workers together. ``stages`` are lease lengths of their own, by stage. Finished
+    jobs are kept for ``retention`` days, or for ever if it is None.
     """
 
     lease: float = 20.0
     heartbeat: float = 5.0
     max_crashes: int | None = None
     lapse_backoff: tuple[float, ...] = ()
+    rate: Rate | None = None
+    limit: int | None = None
+    lane_limit: int | None = None
+    stages: Mapping[str, float] = field(default_factory=dict)
+    retention: float | None = 14.0
 
     def __post_init__(self) -> None:
-        number("lease", self.lease, 0.5, LONGEST_LEASE)
         number("heartbeat", self.heartbeat, 0.05, LONGEST_LEASE)
-        if self.lease < 2 * self.heartbeat + max(1.0, self.lease / 10):
-            shortest = math.ceil(100 * max(2 * self.heartbeat + 1.0, 2 * self.heartbeat / 0.9)) / 100 + 0.01
-            raise ConfigError(
-                f"lease is {self.lease:g} s, but with a heartbeat of {self.heartbeat:g} s it must be at least "
-                f"{shortest:.12g} s (2 × heartbeat + max(1 s, lease/10)): lengthen the lease or beat more often"
-            )
+        self._lease("lease", self.lease)
+        for stage, seconds in self.stages.items():
+            self._lease(f"lease of stage {_short(stage)}", seconds)
         if self.max_crashes is not None:
             whole("max_crashes", self.max_crashes, 1, 1000)
         _steps("lapse_backoff", self.lapse_backoff)
+        if not isinstance(self.rate, Rate | None):
+            raise ConfigError(f"rate is {_short(self.rate)}: it must be a Rate, for example Rate(20, per=60)")
+        for what in ("limit", "lane_limit"):
+            if (most := getattr(self, what)) is not None:
+                whole(what, most, 1, 1_000_000)
+        if self.retention is not None:
+            number("retention", self.retention, 0.01, 3660.0, "days")
+
+    def _lease(self, what: str, seconds: float) -> None:
+        number(what, seconds, 0.5, LONGEST_LEASE)
+        if seconds < 2 * self.heartbeat + max(1.0, seconds / 10):
+            shortest = math.ceil(100 * max(2 * self.heartbeat + 1.0, 2 * self.heartbeat / 0.9)) / 100 + 0.01
+            raise ConfigError(
+                f"{what} is {seconds:g} s, but with a heartbeat of {self.heartbeat:g} s it must be at least "
+                f"{shortest:.12g} s (2 × heartbeat + max(1 s, lease/10)): lengthen the lease or beat more often"
+            )
 
     def differences(self, other: Policy) -> list[str]:
         """In which fields two policies disagree, in words."""
@@ -81,6 +119,12 @@ def task_name(name: Any) -> str:
     return name
 
 
+def lane_name(lane: Any) -> str:
+    if not isinstance(lane, str) or not 1 <= len(lane) <= 100 or not lane.isprintable():
+        raise ConfigError(f"lane {_short(lane)} is not allowed: a text of 1 to 100 printable characters")
+    return lane
+
+
 def job_key(key: Any) -> str:
     if not isinstance(key, str) or not 1 <= len(key) <= 255 or not key.isprintable():
         raise ConfigError(f"key {_short(key)} is not allowed: a text of 1 to 255 printable characters")
@@ -93,12 +137,12 @@ def whole(what: str, value: Any, least: int, most: int) -> int:
     return value
 
 
-def number(what: str, value: Any, least: float, most: float) -> float:
+def number(what: str, value: Any, least: float, most: float, unit: str = "seconds") -> float:
     if (
         isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most
     ):  # also NaN
         raise ConfigError(
-            f"{what} is {_short(value)}: it must be a number from {least:g} to {most:g} (seconds)"
+            f"{what} is {_short(value)}: it must be a number from {least:g} to {most:g} ({unit})"
         )
     return float(value)
 

@@ -21,10 +21,15 @@ class Pulse(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a lease call wants of one queue."""
+    """What a lease call wants of one queue, and how many of its jobs may run at a time in all, and per lane.
+
+    With ``per_lane`` the lanes take turns: a lane that has little running comes before one that has much.
+    """
 
     seconds: float
     limit: int
+    at_a_time: int | None = None
+    per_lane: int | None = None
 
 
 class Enqueued(Struct, frozen=True, gc=False):
@@ -105,6 +110,10 @@ class Store(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
+    def twin(self) -> Store:
+        """Another store on the same data with connections of its own, not opened yet."""
+        ...
+
     async def migrate(self) -> None:
         """Bring the schema up to date. Additive, repeatable, safe from many processes at once."""
 
@@ -157,6 +166,17 @@ class Store(Protocol):
 
     async def give_back(self, bucket: str, count: int) -> None:
         """Return tokens that were not used, the youngest first."""
+
+    async def close(self, bucket: str, seconds: float) -> None:
+        """Grant no token of the bucket for so long; a longer closure that is in force stays."""
+
+    async def slot(self, schedule: str) -> datetime | None:
+        """For which slot the schedule fired last."""
+        ...
+
+    async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
+        """Set the schedule's last slot and enqueue the jobs; false, and nothing done, if it is not later."""
+        ...
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         """Return when there may be work, or after ``timeout``. May return early for nothing."""

@@ -4,6 +4,6 @@ UPDATE job SET
     created_at = :now, run_at = :run_at, rank = :rank, started_at = NULL, finished_at = NULL,
     attempts = 0, max_attempts = :max_attempts, crashes = 0, max_crashes = :max_crashes,
     stage = NULL, progress = NULL, result = NULL, error = NULL,
-    backoff = :backoff, lapse_backoff = :lapse_backoff, timeout = :timeout,
+    backoff = :backoff, lapse_backoff = :lapse_backoff, timeout = :timeout, lane = :lane,
     parent = :parent, trace = :trace, webhook = :webhook
 WHERE id = :id AND queue = :queue AND status IN ('completed', 'failed')

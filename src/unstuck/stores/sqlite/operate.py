@@ -8,7 +8,7 @@ from unstuck.model import Category, Event, Failure, Filter, Ref, Worker
 from unstuck.store import Counts, Page
 from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.filters import FINISHED, matching, order
-from unstuck.stores.sqlite.steps import tell
+from unstuck.stores.sqlite.steps import tell, tell_queue
 from unstuck.stores.sqlite.writer import Transaction
 
 CANCELLED = Failure(category=Category.PERMANENT, code="cancelled", message="cancelled by request")
@@ -56,15 +56,10 @@ def cancel(tx: Transaction, refs: Sequence[Ref]) -> int:
     return len(ended)
 
 
-def pause(tx: Transaction, queue: str, why: str) -> None:
-    tx.change("pause", {"queue": queue, "now": tx.now, "why": why})
-    _tell_queue(tx, "paused", queue, {"why": why})
-
-
 def resume(tx: Transaction, queue: str) -> bool:
     lifted = tx.change("resume", {"queue": queue}) > 0
     if lifted:
-        _tell_queue(tx, "resumed", queue, {})
+        tell_queue(tx, "resumed", queue, {})
     return lifted
 
 
@@ -94,7 +89,3 @@ def events(tx: Transaction, after: str | None, job: Ref | None, limit: int) -> l
     else:
         found = tx.rows("job_events", id=job.id, queue=job.queue, after=behind, limit=limit)
     return [rows.event(row) for row in found]
-
-
-def _tell_queue(tx: Transaction, type_: str, queue: str, details: dict[str, str]) -> None:
-    tx.change("tell", (tx.now, type_, queue, None, rows.json_text(details)))

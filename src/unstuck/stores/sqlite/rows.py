@@ -33,6 +33,7 @@ _worker = msgspec.json.Decoder(Worker).decode
 job = msgspec.json.Decoder(Job, strict=False).decode
 jobs = msgspec.json.Decoder(list[Job], strict=False).decode
 line = msgspec.json.Decoder(list[tuple[int, int]]).decode
+turns = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 
 
 def moment(ms: int | None) -> datetime | None:
@@ -77,6 +78,7 @@ def new_row(job: NewJob, now: int) -> Row:
         _steps(job.backoff),
         _steps(job.lapse_backoff),
         job.timeout,
+        job.lane,
         job.parent,
         job.trace,
         job.webhook,
@@ -90,7 +92,7 @@ def _steps(steps: tuple[float, ...]) -> str:
 
 NEW_COLUMNS = (
     "queue", "id", "task", "payload", "key", "digest", "priority", "now", "run_at", "rank", "max_attempts",
-    "max_crashes", "backoff", "lapse_backoff", "timeout", "parent", "trace", "webhook",
+    "max_crashes", "backoff", "lapse_backoff", "timeout", "lane", "parent", "trace", "webhook",
 )  # fmt: skip
 
 

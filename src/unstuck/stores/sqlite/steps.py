@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import apsw
@@ -58,7 +59,7 @@ def lease(
     line: list[tuple[int, int]] = []
     for queue, share in queues.items():
         tx.change("promote", {"queue": queue, "now": tx.now, "limit": PROMOTE_AT_ONCE})
-        line += rows.line(tx.value("line", queue=queue, limit=min(share.limit, limit)))
+        line += _line(tx, queue, share, min(share.limit, limit))
     if not line:
         return []
     seqs = [seq for _, seq in sorted(line)[:limit]]
@@ -68,6 +69,19 @@ def lease(
     if all_events:
         tell(tx, [("leased", job.ref, {"fence": job.fence, "owner": owner}) for job in jobs])
     return jobs
+
+
+def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[tuple[int, int]]:
+    """The jobs of a queue that may be leased now, as pairs of rank and number."""
+    if share.at_a_time is not None:
+        limit = min(limit, share.at_a_time - int(tx.value("running", queue=queue)))
+    if limit < 1:
+        return []
+    if share.per_lane is None:
+        return rows.line(tx.value("line", queue=queue, limit=limit))
+    turns = rows.turns(tx.value("lanes", queue=queue, limit=limit, per_lane=share.per_lane))
+    # Among queues the ranks decide how many of this one are leased, within it the turns decide which.
+    return list(zip(sorted(rank for _, rank, _ in turns), (seq for _, _, seq in turns), strict=True))
 
 
 def heartbeat(tx: Transaction, worker: Worker, beats: Sequence[Beat]) -> Pulse:
@@ -105,6 +119,8 @@ def _follow_up(tx: Transaction, applied: Sequence[Outcome], all_events: bool) ->
         ],
     )
     _tally(tx, applied)
+    for queue, why in {outcome.lease.queue: outcome.pause for outcome in applied if outcome.pause}.items():
+        pause(tx, queue, why)
     if jobs := [job for outcome in applied for job in outcome.then]:
         enqueue(tx, jobs, all_events)
 
@@ -134,12 +150,28 @@ def reclaim(
 
 
 def take(tx: Transaction, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
+    if closed := tx.rows("closed", bucket=bucket, now=tx.now):
+        return Grant(0, (closed[0][0] - tx.now) / 1000)
     tx.change("take_free", {"bucket": bucket, "now": tx.now})
     [(used, first)] = tx.rows("take_used", bucket=bucket)
     granted = max(0, min(wanted, capacity - used))
     tx.many("take", [(bucket, tx.now + milliseconds(interval))] * granted)
     wait = 0.0 if granted == wanted else ((first - tx.now) / 1000 if first is not None else interval)
     return Grant(granted, wait)
+
+
+def tick(
+    tx: Transaction, schedule: str, slot: datetime, jobs: Sequence[NewJob], all_events: bool
+) -> bool:
+    if not tx.change("tick", {"schedule": schedule, "slot": rows.instant(slot)}):
+        return False
+    enqueue(tx, jobs, all_events)
+    return True
+
+
+def pause(tx: Transaction, queue: str, why: str) -> None:
+    tx.change("pause", {"queue": queue, "now": tx.now, "why": why})
+    tell_queue(tx, "paused", queue, {"why": why})
 
 
 def _read(tx: Transaction, seqs: Sequence[int]) -> list[Job]:
@@ -214,6 +246,10 @@ def _take_over(tx: Transaction, job: Job, owner: str, lease_ms: int) -> Job:
 def tell(tx: Transaction, events: Sequence[tuple[str, Ref, dict[str, Any]]]) -> None:
     if events:
         tx.many("tell", [_event_row(tx.now, *event) for event in events])
+
+
+def tell_queue(tx: Transaction, type_: str, queue: str, details: dict[str, str]) -> None:
+    tx.change("tell", (tx.now, type_, queue, None, json_text(details)))
 
 
 def _event_row(now: int, type_: str, ref: Ref, details: dict[str, Any]) -> Row:

@@ -7,6 +7,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -64,6 +65,9 @@ class SQLiteStore:
         if self._ephemeral:
             self._folder.cleanup()
 
+    def twin(self) -> SQLiteStore:
+        return SQLiteStore(self._path, all_events=self._all_events)
+
     async def migrate(self) -> None:
         await self._write(migrate)
 
@@ -116,6 +120,17 @@ class SQLiteStore:
         params = {"bucket": bucket, "count": count}
         await self._write(lambda tx: tx.change("give_back", params), durable=False)
 
+    async def close(self, bucket: str, seconds: float) -> None:
+        ms = rows.milliseconds(seconds)
+        await self._write(lambda tx: tx.change("close", {"bucket": bucket, "until": tx.now + ms}))
+
+    async def slot(self, schedule: str) -> datetime | None:
+        found = await self._read(lambda tx: tx.rows("slot", schedule=schedule))
+        return rows.at(found[0][0]) if found else None
+
+    async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
+        return await self._write(lambda tx: steps.tick(tx, schedule, slot, jobs, self._all_events))
+
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         self._must_be_open()
         await self._watch.wait(queues, timeout)
@@ -150,7 +165,7 @@ class SQLiteStore:
         return await self._write(lambda tx: operate.cancel(tx, refs))
 
     async def pause(self, queue: str, why: str) -> None:
-        await self._write(lambda tx: operate.pause(tx, queue, why))
+        await self._write(lambda tx: steps.pause(tx, queue, why))
 
     async def resume(self, queue: str) -> bool:
         return await self._write(lambda tx: operate.resume(tx, queue))

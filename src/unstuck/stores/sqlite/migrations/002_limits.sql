@@ -1,0 +1,16 @@
+-- 002_limits.sql: lanes, closed buckets and schedules.
+
+ALTER TABLE job ADD COLUMN lane TEXT;
+
+CREATE INDEX job_lane ON job (queue, lane, rank) WHERE rank IS NOT NULL AND lane IS NOT NULL;
+CREATE INDEX job_lane_running ON job (queue, lane) WHERE status = 'processing' AND lane IS NOT NULL;
+
+CREATE TABLE bucket (
+    name TEXT PRIMARY KEY,
+    closed_until INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE schedule (
+    name TEXT PRIMARY KEY,
+    slot INTEGER NOT NULL -- the last one it fired for
+) STRICT, WITHOUT ROWID;
