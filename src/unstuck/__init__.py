@@ -1,6 +1,6 @@
 """Durable background jobs that never stay stuck."""
 
-from unstuck.app import Task, Unstuck
+from unstuck.app import Unstuck
 from unstuck.call import Call
 from unstuck.classify import classify, register
 from unstuck.context import Context, current_job
@@ -23,9 +23,10 @@ from unstuck.errors import (
 from unstuck.handle import Handle, SyncHandle
 from unstuck.jobs import Jobs
 from unstuck.model import Category, Event, Failure, Filter, Job, Status
-from unstuck.policy import Policy, Retry
+from unstuck.policy import Policy, Rate, Retry
 from unstuck.reaper import Reaper
 from unstuck.stores import open_store
+from unstuck.task import Task
 from unstuck.worker import Worker
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "PayloadError",
     "Permanent",
     "Policy",
+    "Rate",
     "Reaper",
     "Retry",
     "SchemaError",

@@ -4,91 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import asdict
-from datetime import datetime, timedelta
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
-
-from msgspec import structs
 
 from unstuck.call import Call
 from unstuck.errors import ConfigError
 from unstuck.handle import Handle, SyncHandle
 from unstuck.handler import Handler
-from unstuck.ids import digest, keyed_id, new_id
 from unstuck.jobs import Jobs
-from unstuck.model import NewJob
-from unstuck.options import Options
-from unstuck.policy import Policy, Retry, queue_name, task_name
+from unstuck.perform import Middleware
+from unstuck.policy import Policy, Retry, queue_name, task_name, whole
 from unstuck.store import Store
 from unstuck.stores import open_store
 from unstuck.sync import portal
+from unstuck.task import QueueOptions, Task, TaskOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Task(Generic[P, R]):
-    """A function that can be run as a job. Called directly it is just the function."""
-
-    def __init__(
-        self, app: Unstuck, handler: Handler, name: str, queue: str, policy: Policy, retry: Retry
-    ) -> None:
-        self.app = app
-        self.handler = handler
-        self.name = name
-        self.queue = queue
-        self._pattern = NewJob(  # what all jobs of this task have in common
-            queue=queue,
-            task=name,
-            id="",
-            max_attempts=retry.attempts,
-            max_crashes=policy.max_crashes,
-            backoff=retry.backoff,
-            lapse_backoff=policy.lapse_backoff,
-        )
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self.handler.function(*args, **kwargs)
-
-    def options(
-        self,
-        *,
-        key: str | None = None,
-        again: bool = False,
-        priority: int = 0,
-        delay: float | timedelta = 0.0,
-        run_at: datetime | None = None,
-    ) -> Task[P, R]:
-        """The same task with other options: ``send.options(delay=60, priority=5).enqueue(…)``."""
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        twin = object.__new__(Task)
-        twin.__dict__.update(self.__dict__)
-        chosen = Options(key=key, again=again, priority=priority, delay=seconds, run_at=run_at)
-        twin._pattern = structs.replace(self._pattern, **asdict(chosen))
-        return twin
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """The job that ``enqueue`` would make, for ``enqueue_many`` and ``then``; checked here and now."""
-        payload = self.handler.arguments.pack(args, kwargs)
-        if (key := self._pattern.key) is None:
-            return Call(structs.replace(self._pattern, id=new_id(), payload=payload))
-        said = digest(self.name, bytes(payload))
-        return Call(
-            structs.replace(self._pattern, id=keyed_id(self.queue, key), payload=payload, digest=said)
-        )
-
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Returns when the job is safely stored."""
-        [handle] = await self.app.enqueue_many([self.call(*args, **kwargs)])
-        return handle
-
-    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
-        """As ``enqueue``, for code without an event loop."""
-        [handle] = self.app.enqueue_many_sync([self.call(*args, **kwargs)])
-        return handle
+A = TypeVar("A")
+Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class Unstuck:
@@ -102,56 +38,56 @@ class Unstuck:
         self.url = store
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.queues: dict[str, Policy] = {}
+        self.lifespans: list[Lifespan] = []
+        self.middlewares: list[Middleware] = []
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Store]] = WeakKeyDictionary()
         self._opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    def queue(self, name: str, **options: Unpack[QueueOptions]) -> None:
+        """Say what holds for a queue; its tasks need not say it again. Call it before they are registered."""
+        policy = _policy(options)
+        if self.queues.setdefault(queue_name(name), policy) != policy:
+            raise ConfigError(f"queue {name!r} is in use already: declare it once, before its tasks")
 
     @overload
     def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        lease: float = 20.0,
-        heartbeat: float = 5.0,
-        retry: Retry | int | None = None,
-        max_crashes: int | None = None,
-        lapse_backoff: Sequence[float] = (),
-    ) -> _Decorator: ...
+    def task(self, function: None = None, /, **options: Unpack[TaskOptions]) -> _Decorator: ...
 
-    def task(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        lease: float = 20.0,
-        heartbeat: float = 5.0,
-        retry: Retry | int | None = None,
-        max_crashes: int | None = None,
-        lapse_backoff: Sequence[float] = (),
-    ) -> Any:
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
         """Make a task of a function: ``async def`` runs on the event loop, ``def`` in a thread.
 
-        ``retry`` is a number of attempts or a Retry. Lease, heartbeat and the crash rules belong to the
-        queue: tasks that share a queue must agree on them.
+        Lease, heartbeat and what else concerns the queue must be the same for all tasks that share it.
         """
-        if not isinstance(retry, Retry | int | None):
-            raise ConfigError(f"retry is {retry!r}: it must be a number of attempts or a Retry(…)")
-        steps: Any = tuple(lapse_backoff) if isinstance(lapse_backoff, Sequence) else lapse_backoff
-        policy = Policy(lease=lease, heartbeat=heartbeat, max_crashes=max_crashes, lapse_backoff=steps)
-        tries = Retry(attempts=retry) if isinstance(retry, int) else retry or Retry()
 
         def decorate(function: Callable[..., Any]) -> Task[Any, Any]:
-            return self._register(function, name, queue, policy, tries)
+            return self._register(function, 0, **options)
 
         return decorate if function is None else decorate(function)
+
+    def batch(self, size: int, **options: Unpack[TaskOptions]) -> _BatchDecorator:
+        """Make a task of a function that takes up to ``size`` jobs at once: a list in, an answer for each out.
+
+        ``embed.enqueue(text)`` adds one job. An answer that is an exception fails only its own job.
+        """
+        whole("batch size", size, 1, 10_000)
+
+        def decorate(function: Callable[..., Any]) -> Task[Any, Any]:
+            return self._register(function, size, **options)
+
+        return cast(_BatchDecorator, decorate)
+
+    def lifespan(self, function: Lifespan) -> Lifespan:
+        """Enter this asynchronous context manager before a worker takes jobs, and leave it after the last."""
+        self.lifespans.append(function)
+        return function
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Run ``function(job, call_next)`` around every handler; the one registered first is the outermost."""
+        self.middlewares.append(function)
+        return function
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """Enqueue jobs of any tasks in one step: all of them are stored, or none."""
@@ -219,21 +155,41 @@ class Unstuck:
                 closing.close()
 
     def _register(
-        self, function: Callable[..., Any], name: str | None, queue: str, policy: Policy, retry: Retry
+        self,
+        function: Callable[..., Any],
+        batch: int,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        retry: Retry | int | None = None,
+        timeout: float | None = None,
+        stall: float | None = None,
+        isolate: bool = False,
+        **options: Unpack[QueueOptions],
     ) -> Task[Any, Any]:
+        if not isinstance(retry, Retry | int | None):
+            raise ConfigError(f"retry is {retry!r}: it must be a number of attempts or a Retry(…)")
+        tries = Retry(attempts=retry) if isinstance(retry, int) else retry or Retry()
         named = task_name(name or getattr(function, "__name__", ""))
         if named in self.tasks:
             raise ConfigError(f"task {named!r} is registered already: give one of the two another name=")
-        known = self.queues.get(queue_name(queue), policy)
-        if differences := known.differences(policy):
+        known = self.queues.get(queue_name(queue))
+        policy = known if known is not None and not options else _policy(options)
+        if known is not None and (differences := known.differences(policy)):
             raise ConfigError(
                 f"task {named!r} disagrees with the other tasks of queue {queue!r} in {', '.join(differences)}: "
                 "make them agree, or give it a queue of its own"
             )
-        task: Task[Any, Any] = Task(self, Handler(function, named), named, queue, policy, retry)
+        handler = Handler(function, named, batch=batch, isolate=isolate, stall=stall)
+        task: Task[Any, Any] = Task(self, handler, queue, policy, tries, timeout)
         self.queues[queue] = policy
         self.tasks[named] = task
         return task
+
+
+def _policy(options: QueueOptions) -> Policy:
+    steps: Any = options.get("lapse_backoff", ())
+    return Policy(**options | {"lapse_backoff": tuple(steps) if isinstance(steps, Sequence) else steps})
 
 
 async def _opened(url: str) -> Store:
@@ -255,3 +211,14 @@ class _Decorator:
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any:
         raise NotImplementedError
+
+
+class _BatchDecorator(Protocol):
+    """Only for the type checker: what ``@app.batch(…)`` returns."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[A]], Awaitable[Sequence[R | Exception]]], /
+    ) -> Task[[A], R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[A]], Sequence[R | Exception]], /) -> Task[[A], R]: ...

@@ -6,13 +6,51 @@ from collections.abc import Callable
 from inspect import iscoroutinefunction
 from typing import Any
 
+from unstuck.errors import ConfigError
 from unstuck.payload import Arguments
+from unstuck.policy import number, whole
+
+LONGEST = 7 * 86400.0
 
 
 class Handler:
-    """Worked out once, when the task is registered."""
+    """Worked out once, when the task is registered.
 
-    def __init__(self, function: Callable[..., Any], task: str) -> None:
+    ``batch`` is the number of jobs one call may get, 0 for a function that gets one job's arguments.
+    ``stall`` is for how many seconds a running job may go without a word of progress.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        task: str,
+        *,
+        batch: int = 0,
+        isolate: bool = False,
+        stall: float | None = None,
+    ) -> None:
+        self.task = task
         self.function = function
-        self.arguments = Arguments(function, task)
+        self.arguments = Arguments(function, task, each=batch > 0)
         self.is_async = iscoroutinefunction(function)
+        self.batch = whole("batch size", batch, 0, 10_000)
+        self.isolate = isolate
+        self.stall = None if stall is None else number("stall", stall, 0.05, LONGEST)
+        if isolate and batch:
+            raise ConfigError(f"task {task!r} cannot be both a batch and isolated: choose one")
+        if isolate and not self.importable:
+            raise ConfigError(
+                f"task {task!r} cannot be isolated: its function {self.place[1]!r} is not at module level, "
+                "where the child process could import it"
+            )
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Module and name under which another process finds the function."""
+        function = self.function
+        return getattr(function, "__module__", "") or "", getattr(function, "__qualname__", "") or ""
+
+    @property
+    def importable(self) -> bool:
+        module, name = self.place
+        return bool(module) and bool(name) and "<" not in name

@@ -215,9 +215,7 @@ def retried(
 def failed(
     lease: Lease, failure: Failure, *, event: str = "failed", crashed: bool = False, pause: str = ""
 ) -> Outcome:
-    return Outcome(
-        lease=lease, word=Word.FAILED, event=event, failure=failure, crashed=crashed, pause=pause
-    )
+    return Outcome(lease=lease, word=Word.FAILED, event=event, failure=failure, crashed=crashed, pause=pause)
 
 
 def released(lease: Lease, delay: float = 0.0, *, why: str = "", pause: str = "") -> Outcome:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from unstuck.errors import ConfigError
-from unstuck.policy import YEAR, job_key, number, whole
+from unstuck.policy import YEAR, job_key, lane_name, number, whole
 
 EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 LATEST = datetime(3000, 1, 1, tzinfo=UTC)
@@ -22,12 +22,15 @@ class Options:
     priority: int = 0
     delay: float = 0.0
     run_at: datetime | None = None
+    lane: str | None = None
 
     def __post_init__(self) -> None:
         if self.key is not None:
             job_key(self.key)
         if self.again and self.key is None:
             raise ConfigError("again=True needs a key: it starts the finished job with that key over")
+        if self.lane is not None:
+            lane_name(self.lane)
         whole("priority", self.priority, 0, 9)
         number("delay", self.delay, 0.0, 10 * YEAR)
         if self.run_at is not None:

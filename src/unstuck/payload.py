@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -30,10 +30,15 @@ class Arguments:
     Understands what msgspec does (dataclasses, typed dicts, dates, enums, unions …) and pydantic models.
     """
 
-    def __init__(self, function: Callable[..., Any], task: str) -> None:
+    def __init__(self, function: Callable[..., Any], task: str, *, each: bool = False) -> None:
+        """``each``: the function takes one list, and a payload holds one of its items."""
         self._what = f"task {task!r}"
         self._signature = inspect.signature(function)
         parameters = list(self._signature.parameters.values())
+        if each and len(parameters) != 1:
+            raise ConfigError(
+                f"batch task {task!r} must take exactly one argument, a list of what jobs carry"
+            )
         for parameter in parameters:
             if kind := _FORBIDDEN_KINDS.get(parameter.kind):
                 raise ConfigError(
@@ -43,6 +48,8 @@ class Arguments:
         self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         try:
             hints = get_type_hints(function, include_extras=True)
+            if each:
+                hints = {name: (get_args(hint) or (Any,))[0] for name, hint in hints.items()}
             self._struct = msgspec.defstruct(
                 "Arguments",
                 [_field(parameter, hints.get(parameter.name, Any)) for parameter in parameters],

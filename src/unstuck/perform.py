@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from unstuck.retry import fate
 from unstuck.runners import Runner
 
 log = logging.getLogger("unstuck.worker")
+Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 _LEVEL = {
     Category.TRANSIENT: logging.WARNING,
     Category.PERMANENT: logging.ERROR,

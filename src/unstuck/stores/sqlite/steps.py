@@ -160,9 +160,7 @@ def take(tx: Transaction, bucket: str, wanted: int, capacity: int, interval: flo
     return Grant(granted, wait)
 
 
-def tick(
-    tx: Transaction, schedule: str, slot: datetime, jobs: Sequence[NewJob], all_events: bool
-) -> bool:
+def tick(tx: Transaction, schedule: str, slot: datetime, jobs: Sequence[NewJob], all_events: bool) -> bool:
     if not tx.change("tick", {"schedule": schedule, "slot": rows.instant(slot)}):
         return False
     enqueue(tx, jobs, all_events)
