@@ -11,11 +11,20 @@ import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
-from unstuck.errors import ConfigError, JobError, PayloadError, StoreDamaged, StoreUnavailable
+from unstuck.errors import (
+    ConfigError,
+    JobError,
+    PayloadError,
+    QuotaExhausted,
+    RateLimited,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from unstuck.model import Category, Failure
 from unstuck.redact import redact
 
@@ -26,12 +35,20 @@ LONGEST_RETRY_AFTER = 3600.0
 LONGEST_DELAY = 366 * 86400.0
 
 
+class Refusal(StrEnum):
+    """An error that says nothing about the job: the other side refuses us for a while, or until we pay."""
+
+    RATE = "rate"
+    QUOTA = "quota"
+
+
 class Class(NamedTuple):
     """``delay`` is what the other side asked for (``Retry-After``), None without a wish."""
 
     category: Category
     code: str
     delay: float | None = None
+    refusal: Refusal | None = None
 
 
 Rule = Callable[[Any], Class | Category | None]
@@ -85,8 +102,10 @@ _KNOWN: dict[str, Category] = {
     "pydantic.ValidationError": _PERMANENT,
     "pydantic_core.ValidationError": _PERMANENT,
 }
+_REFUSALS: dict[type, Refusal] = {RateLimited: Refusal.RATE, QuotaExhausted: Refusal.QUOTA}
 _DAMAGED_SQLITE = {11, 26}  # SQLITE_CORRUPT and SQLITE_NOTADB, as the standard library's sqlite3 tells them
-_PASSING_STATUS = {408, 409, 425, 429}
+TOO_MANY_REQUESTS = 429
+_PASSING_STATUS = {408, 409, 425}
 _LASTING_ERRNO = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
 
 
@@ -101,7 +120,7 @@ def classify(error: BaseException) -> Class:
         found = _found(error)
     except Exception:  # noqa: BLE001 - an exception that cannot even be asked, or a rule with a mistake in it
         found = Class(_TRANSIENT, _code(error))
-    return Class(found.category, _sane_code(found.code, error), _sane_delay(found.delay))
+    return Class(found.category, _sane_code(found.code, error), sane_delay(found.delay), found.refusal)
 
 
 def _found(error: BaseException) -> Class:
@@ -111,7 +130,8 @@ def _found(error: BaseException) -> Class:
     if isinstance(error, BaseExceptionGroup) and error.exceptions:
         return max(map(classify, error.exceptions), key=lambda found: _SEVERITY.index(found.category))
     if isinstance(error, JobError):
-        return Class(error.category, error.code or type(error).__name__.lower(), error.delay)
+        code = error.code or type(error).__name__.lower()
+        return Class(error.category, code, error.delay, _REFUSALS.get(type(error)))
     if isinstance(error, StoreDamaged) or getattr(error, "sqlite_errorcode", None) in _DAMAGED_SQLITE:
         return Class(_CRITICAL, _code(error))
     if (status := _http_status(error)) is not None:
@@ -164,6 +184,12 @@ def _http_status(error: BaseException) -> int | None:
 
 
 def _by_status(error: BaseException, status: int) -> Class:
+    if status == TOO_MANY_REQUESTS:
+        if (
+            getattr(error, "code", None) == "insufficient_quota"
+        ):  # as OpenAI and those who speak like it say it
+            return Class(_TRANSIENT, "insufficient_quota", refusal=Refusal.QUOTA)
+        return Class(_TRANSIENT, "http_429", _retry_after(error), Refusal.RATE)
     passing = status >= 500 or status in _PASSING_STATUS
     category = _TRANSIENT if passing else _PERMANENT
     return Class(category, f"http_{status}", _retry_after(error) if passing else None)
@@ -197,7 +223,7 @@ def _sane_code(code: object, error: BaseException) -> str:
     return redact(code, CODE_LIMIT) if isinstance(code, str) and code else _code(error)
 
 
-def _sane_delay(delay: object) -> float | None:
+def sane_delay(delay: object) -> float | None:
     """Handlers are given the benefit of the doubt; what is no number of seconds means the usual backoff."""
     if isinstance(delay, bool) or not isinstance(delay, int | float) or math.isnan(delay):
         return None

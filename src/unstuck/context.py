@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -12,6 +14,7 @@ from unstuck.call import Call
 from unstuck.errors import PayloadError, UnstuckError
 from unstuck.model import Job, Json
 from unstuck.payload import encode
+from unstuck.policy import LONGEST_LEASE, number
 
 log = logging.getLogger("unstuck.job")
 
@@ -19,12 +22,19 @@ log = logging.getLogger("unstuck.job")
 class Context:
     """The running job, for its handler. Progress and stage travel with the next heartbeat."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, lease: float = 20.0, stages: Mapping[str, float] | None = None) -> None:
         self.job = job
         self.cancelled = False
+        self.lease = lease  # seconds that the next heartbeat asks for
         self.said_progress: Json = None
         self.said_stage: str | None = None
+        self.said_at = time.monotonic()
+        self.facts: dict[str, Any] = {}
         self.follow_ups: list[Call[Any]] = []
+        self.overdue = False  # it ran out of time: nobody waits for its end any more
+        self._lease = lease
+        self.stages = stages or {}
+        self.listener: Callable[[str, Any], None] | None = None  # told each word that is said here
 
     @property
     def id(self) -> str:
@@ -42,38 +52,64 @@ class Context:
     def progress(self, value: Json) -> None:
         """Tell how far the work is: a number from 0 to 1, or anything JSON can say."""
         self.said_progress = Raw(encode(value, "progress"))
+        self._said("progress", self.said_progress)
 
-    def stage(self, name: str) -> None:
-        """Tell what the job is busy with now, in at most 100 characters."""
+    def stage(self, name: str, *, expected: float | None = None) -> None:
+        """Tell what the job is busy with now, in at most 100 characters.
+
+        From the next heartbeat on, which comes at once, the lease is as long as the queue's policy says
+        for this stage, and at least the seconds that it is ``expected`` to take.
+        """
         if not isinstance(name, str) or not name.isprintable() or len(name) > 100:
             raise PayloadError(
                 f"stage {ascii(name)[:60]} is not allowed: a text of at most 100 printable characters"
             )
+        least = 0.0 if expected is None else number("expected", expected, 0.0, LONGEST_LEASE)
+        self.lease = max(self.stages.get(name, self._lease), least)
         self.said_stage = name
+        self._said("stage", [name, expected])
 
     def then(self, call: Call[Any]) -> None:
         """Enqueue a job together with the completion of this one: both happen, or neither."""
         if not isinstance(call, Call):
             raise PayloadError(f"then() takes a call, not a {type(call).__name__}: then(task.call(…))")
         self.follow_ups.append(call)
+        self._said("then", call.job)
+
+    def bind(self, **facts: Any) -> None:
+        """Let every log line about this job carry these facts, also the one that tells of its failure."""
+        self.facts |= facts
+        self._said("bind", facts)
 
     def log(self, message: str, **facts: Any) -> None:
-        log.info(
-            message, extra={"jobId": self.job.id, "queue": self.job.queue, "task": self.job.task} | facts
-        )
+        known = {"jobId": self.job.id, "queue": self.job.queue, "task": self.job.task}
+        log.info(message, extra=known | {"facts": self.facts | facts})
+
+    def _said(self, word: str, value: Any) -> None:
+        self.said_at = time.monotonic()
+        if self.listener is not None:
+            self.listener(word, value)
 
 
-_current: ContextVar[Context] = ContextVar("unstuck_job")
+_current: ContextVar[tuple[Context, ...]] = ContextVar("unstuck_jobs")
 
 
 def current_job() -> Context:
     """The job that the calling handler works for."""
+    jobs = current_jobs()
+    if len(jobs) > 1:
+        raise UnstuckError(f"{len(jobs)} jobs run here as one batch: use current_jobs()")
+    return jobs[0]
+
+
+def current_jobs() -> tuple[Context, ...]:
+    """The jobs that the calling batch handler works for, in the order of its list."""
     try:
         return _current.get()
     except LookupError:
         raise UnstuckError("no job runs here: current_job() is for handlers") from None
 
 
-def enter(context: Context) -> None:
-    """Make the context current; each handler runs in a context of its own, so nothing has to be undone."""
-    _current.set(context)
+def enter(contexts: tuple[Context, ...]) -> None:
+    """Make them current; each handler runs in a context of its own, so nothing has to be undone."""
+    _current.set(contexts)

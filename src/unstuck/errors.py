@@ -12,8 +12,11 @@ UnstuckError
 │   └── SchemaError        its schema is newer than this release, or not ours
 └── JobError           raised by handlers: a verdict on their own attempt
     ├── Transient          worth another attempt
+    │   ├── RateLimited        the other side wants us to slow down: given back unspent, all workers wait
+    │   └── QuotaExhausted     the other side will not serve us any more: the queue is paused
     ├── Permanent          no attempt will succeed
     └── Critical           the ground is broken: stop working
+Snooze (no error)      raised by handlers: not now, give the job back for later, unspent
 """
 
 from __future__ import annotations
@@ -88,9 +91,25 @@ class Transient(JobError):
     pass
 
 
+class RateLimited(Transient):
+    pass
+
+
+class QuotaExhausted(Transient):
+    pass
+
+
 class Permanent(JobError):
     category = Category.PERMANENT
 
 
 class Critical(JobError):
     category = Category.CRITICAL
+
+
+class Snooze(Exception):
+    """Raise it in a handler to have the job run again after ``seconds``. No attempt is spent."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"not for another {seconds} s")
+        self.seconds = seconds

@@ -198,6 +198,13 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
                 return Status.PENDING
 
     @property
+    def alert(self) -> str:
+        """What an operator must hear of, if anything: told as an event of its own in the same step."""
+        if self.pause:
+            return "halted" if self.word is Word.FAILED else "paused"
+        return "dead_letter" if self.word is Word.FAILED else ""
+
+    @property
     def refund(self) -> int:
         return 1 if self.word is Word.RELEASED else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,8 @@ import msgspec
 
 from unstuck.errors import ConfigError, PayloadError
 from unstuck.model import Json
+
+log = logging.getLogger("unstuck.worker")
 
 BACKSLASH = 92
 DEEPEST = 100  # levels of nesting that every store's JSON functions can follow
@@ -63,6 +66,10 @@ class Arguments:
                 "import what it names at module level, and use types that JSON can tell apart"
             ) from error
         self._encoder = msgspec.json.Encoder(enc_hook=_plain)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._struct.__struct_fields__
 
     def pack(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> msgspec.Raw:
         """The arguments as JSON; raises PayloadError if a call with them could not be carried out."""
@@ -124,6 +131,21 @@ def encode(value: Any, what: str, encoder: msgspec.json.Encoder | None = None) -
                     f"{what}: a text contains the NUL character, which not every store can keep"
                 )
     return text
+
+
+def record(result: Any) -> Json:
+    """What is stored as a job's result. One that is too large is dropped: the work is done all the same."""
+    if result is None:
+        return None
+    try:
+        return msgspec.Raw(encode(result, "the handler's result"))
+    except PayloadError as error:
+        if error.size is None:
+            raise
+        log.warning("a result is dropped: %s", error)
+        return msgspec.Raw(
+            msgspec.json.encode({"unstuck": "result dropped", "bytes": error.size, "limit": LIMIT})
+        )
 
 
 def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[str, Any, Any]:

@@ -1,26 +1,32 @@
-"""perform(): run one leased job and say how its lease shall end."""
+"""perform(): run leased jobs of one task and say how their leases shall end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from unstuck.classify import classify, failure
+from unstuck.classify import Class, Refusal, classify, failure, sane_delay
 from unstuck.context import Context
-from unstuck.errors import PayloadError
+from unstuck.errors import Permanent, Snooze
 from unstuck.handler import Handler
-from unstuck.model import Category, Job, Json, Outcome, Status, completed, failed, released
-from unstuck.payload import LIMIT, encode
-from unstuck.retry import fate
-from unstuck.runners import Runner
+from unstuck.isolate import Crashed
+from unstuck.isolated import Remote
+from unstuck.model import Category, Failure, Job, Outcome, Status, completed, released
+from unstuck.payload import record
+from unstuck.policy import Policy
+from unstuck.retry import crash_fate, fate
+from unstuck.runners import Contexts, isolated
 
 log = logging.getLogger("unstuck.worker")
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+SHORTEST_REFUSAL = 1.0  # seconds to stay away when somebody asks us to, and says not for how long
 _LEVEL = {
     Category.TRANSIENT: logging.WARNING,
     Category.PERMANENT: logging.ERROR,
@@ -28,49 +34,158 @@ _LEVEL = {
 }
 
 
-async def perform(handler: Handler | None, context: Context, runner: Runner, worker: str) -> Outcome:
-    """Raises CancelledError only if the worker itself cancelled it."""
-    job = context.job
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a job's handler runs on: who runs it, how, and inside of what."""
+
+    worker: str
+    run: Callable[[Handler, dict[str, Any], Contexts], Awaitable[Any]]
+    refused: Callable[[str, float], None]  # told for how long a queue's jobs are refused
+    middlewares: Sequence[Middleware] = ()
+
+
+async def perform(
+    handler: Handler | None, contexts: Contexts, policy: Policy, ground: Ground
+) -> list[Outcome]:
+    """One outcome a job, in order. Raises CancelledError only if the worker itself cancelled it.
+
+    A batch that fails as a whole, for good, is run again one by one: only the culprit fails.
+    """
     if handler is None:
-        return _unknown(job)
+        return [_unknown(context.job) for context in contexts]
+    if len(contexts) == 1:
+        return [await _alone(handler, contexts[0], policy, ground)]
+    found: dict[str, Outcome] = {}
+    items: list[Any] = []
+    fit: list[Context] = []
+    for context in contexts:
+        try:
+            items += handler.arguments.unpack(context.job.payload).values()
+            fit.append(context)
+        except Exception as error:  # noqa: BLE001 - models run code of their own
+            found[context.id] = _invalid(context, error, "invalid_payload", ground)
+    found |= await _together(handler, tuple(fit), items, policy, ground) if fit else {}
+    return [found[context.id] for context in contexts]
+
+
+async def _alone(handler: Handler, context: Context, policy: Policy, ground: Ground) -> Outcome:
+    arguments: dict[str, Any] = {}
+    if not isolated(handler, (context,)):
+        try:
+            arguments = handler.arguments.unpack(context.job.payload)
+        except Exception as error:  # noqa: BLE001 - models run code of their own
+            return _invalid(context, error, "invalid_payload", ground)
+        if handler.batch:
+            return (await _together(handler, (context,), list(arguments.values()), policy, ground))[
+                context.id
+            ]
     try:
-        arguments = handler.arguments.unpack(job.payload)
-    except Exception as error:  # noqa: BLE001 - models run code of their own
-        return _failed(job, error, "invalid_payload", worker)
-    try:
-        result = await runner(handler.function, arguments, context)
+        result = await _called(handler, arguments, (context,), ground)
     except asyncio.CancelledError:
         if context.cancelled:
             raise
-        return _failed(
-            job, asyncio.CancelledError("the handler cancelled itself"), "cancelled_itself", worker
-        )
+        return _cancelled_itself(context, ground)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the job's failure, not the worker's
-        return _judge(job, error, worker)
+        return _judge(context, error, policy, ground)
+    return _completed(context, result, ground)
+
+
+async def _together(
+    handler: Handler, contexts: Contexts, items: list[Any], policy: Policy, ground: Ground
+) -> dict[str, Outcome]:
+    [name] = handler.arguments.names
     try:
-        return completed(job.lease, _result(result, job), then=_follow_ups(context))
-    except Exception as error:  # noqa: BLE001 - as above
-        return _failed(job, error, "invalid_result", worker)
+        answers = await _called(handler, {name: items}, contexts, ground)
+        if not isinstance(answers, Sequence) or isinstance(answers, str) or len(answers) != len(items):
+            told = (
+                f"{len(answers)} answers" if isinstance(answers, Sequence) else f"a {type(answers).__name__}"
+            )
+            raise Permanent(
+                f"the batch handler got {len(items)} jobs and returned {told}: one each is needed"
+            )
+    except asyncio.CancelledError:
+        if contexts[0].cancelled:
+            raise
+        return {context.id: _cancelled_itself(context, ground) for context in contexts}
+    except BaseException as error:  # noqa: BLE001 - as above
+        if len(contexts) == 1 or classify(error).category is not Category.PERMANENT:
+            return {context.id: _judge(context, error, policy, ground) for context in contexts}
+        log.warning("a batch of %d %s jobs failed: running them one by one", len(items), handler.task)
+        singles = [
+            await _together(handler, (context,), [item], policy, ground)
+            for context, item in zip(contexts, items, strict=True)
+        ]
+        return {id_: outcome for single in singles for id_, outcome in single.items()}
+    return {
+        context.id: _judge(context, answer, policy, ground)
+        if isinstance(answer, BaseException)
+        else _completed(context, answer, ground)
+        for context, answer in zip(contexts, answers, strict=True)
+    }
 
 
-def _judge(job: Job, error: BaseException, worker: str) -> Outcome:
-    found = classify(error)
-    outcome = fate(
-        job,
-        failure(error, attempt=job.attempts, worker=worker),
-        delay=found.delay,
-        jitter=random.random(),  # noqa: S311 - not a secret
+async def _called(handler: Handler, arguments: dict[str, Any], contexts: Contexts, ground: Ground) -> Any:
+    call: Callable[[], Awaitable[Any]] = partial(ground.run, handler, arguments, contexts)
+    for middleware in reversed(ground.middlewares):
+        call = partial(middleware, contexts[0], call)
+    return await call()
+
+
+def _judge(context: Context, error: BaseException, policy: Policy, ground: Ground) -> Outcome:
+    """What becomes of a job whose handler raised."""
+    job = context.job
+    if isinstance(error, Crashed):
+        return _tell(context, crash_fate(job, _death(job, error, ground.worker), seen=True, jitter=_chance()))
+    if isinstance(error, Remote):
+        found, why, snooze = error.ending.found, error.ending.failure, error.ending.snooze
+    else:
+        found, why = classify(error), failure(error)
+        snooze = error.seconds if isinstance(error, Snooze) else None
+    if snooze is not None:
+        return released(job.lease, sane_delay(snooze) or 0.0, why="snoozed by its handler")
+    if found.refusal is not None:
+        return _refused(job, found, why, policy, ground)
+    why = msgspec.structs.replace(why, attempt=job.attempts, worker=ground.worker)
+    return _tell(context, fate(job, why, delay=found.delay, jitter=_chance()))
+
+
+def _refused(job: Job, found: Class, why: Failure, policy: Policy, ground: Ground) -> Outcome:
+    """The other side refuses us, whatever we ask: nothing is spent, and all workers stay away."""
+    if found.refusal is Refusal.QUOTA:
+        told = f"quota exhausted: {why.message[:300]}"
+        log.error("queue %s is paused: %s", job.queue, told, extra={"jobId": job.id, "queue": job.queue})
+        return released(job.lease, why=told, pause=told)
+    usual = policy.rate.per if policy.rate else SHORTEST_REFUSAL
+    delay = max(usual if found.delay is None else found.delay, SHORTEST_REFUSAL)
+    log.warning(
+        "rate limited for %.1f s: %s", delay, why.message, extra={"jobId": job.id, "queue": job.queue}
     )
-    _tell(job, outcome)
-    return outcome
+    ground.refused(job.queue, delay)
+    return released(job.lease, delay, why="rate limited")
 
 
-def _failed(job: Job, error: BaseException, code: str, worker: str) -> Outcome:
+def _death(job: Job, error: Crashed, worker: str) -> Failure:
+    return Failure(
+        category=Category.TRANSIENT,
+        code="crashed",
+        reason=error.cause,
+        message=str(error),
+        attempt=job.attempts,
+        worker=worker,
+        details={"pid": error.pid, "cause": error.cause},
+    )
+
+
+def _invalid(context: Context, error: BaseException, code: str, ground: Ground) -> Outcome:
     """Failed for good, whatever the error would mean elsewhere."""
-    why = failure(error, attempt=job.attempts, worker=worker)
-    outcome = failed(job.lease, msgspec.structs.replace(why, category=Category.PERMANENT, code=code))
-    _tell(job, outcome)
-    return outcome
+    why = failure(error, attempt=context.job.attempts, worker=ground.worker)
+    why = msgspec.structs.replace(why, category=Category.PERMANENT, code=code)
+    return _tell(context, fate(context.job, why))
+
+
+def _cancelled_itself(context: Context, ground: Ground) -> Outcome:
+    error = asyncio.CancelledError("the handler cancelled itself")
+    return _invalid(context, error, "cancelled_itself", ground)
 
 
 def _unknown(job: Job) -> Outcome:
@@ -83,26 +198,27 @@ def _unknown(job: Job) -> Outcome:
     return released(job.lease, delay, why=f"task {job.task!r} is unknown to this worker")
 
 
-def _result(result: Any, job: Job) -> Json:
-    if result is None:
-        return None
+def _completed(context: Context, result: Any, ground: Ground) -> Outcome:
     try:
-        return msgspec.Raw(encode(result, "the handler's result"))
-    except PayloadError as error:
-        if error.size is None:
-            raise
-        # The work is done; a result nobody can store is no reason to do it again.
-        log.warning("job %s: %s", job.id, error, extra={"jobId": job.id})
-        return {"unstuck": "result dropped", "bytes": error.size, "limit": LIMIT}
+        said = result if isinstance(result, msgspec.Raw) else record(result)
+        return completed(context.job.lease, said, then=_follow_ups(context))
+    except Exception as error:  # noqa: BLE001 - a result runs code of its own when it is written down
+        return _invalid(context, error, "invalid_result", ground)
 
 
 def _follow_ups(context: Context) -> tuple[Any, ...]:
     return tuple(msgspec.structs.replace(call.job, parent=context.job.id) for call in context.follow_ups)
 
 
-def _tell(job: Job, outcome: Outcome) -> None:
+def _chance() -> float:
+    return random.random()  # noqa: S311 - not a secret
+
+
+def _tell(context: Context, outcome: Outcome) -> Outcome:
+    """Log how an attempt failed, and pass the outcome on."""
+    job = context.job
     if (why := outcome.failure) is None:
-        return
+        return outcome
     then = "failed" if outcome.status is Status.FAILED else f"will be tried again in {outcome.delay:.1f} s"
     log.log(
         _LEVEL[why.category],
@@ -123,3 +239,4 @@ def _tell(job: Job, outcome: Outcome) -> None:
             "workerId": why.worker,
         },
     )
+    return outcome

@@ -9,12 +9,18 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from typing import Self
 
+from unstuck.alerts import tell_alert
 from unstuck.errors import StoreError
 from unstuck.ids import process_id
+from unstuck.kin import gone
 from unstuck.model import Category, Failure, Job, Outcome, Settled, Word
+from unstuck.policy import number
 from unstuck.retry import crash_fate
 from unstuck.store import Blind, Reclaimed, Store
+from unstuck.stores import open_store
 
 log = logging.getLogger("unstuck.reaper")
 
@@ -30,21 +36,25 @@ RETRY = 2.0  # seconds until the next try while the store does not answer
 class Reaper:
     """Takes over what nobody beats for any more and requeues or fails it.
 
-    ``interval`` 0 switches recovery off, also at start. A lease is not held against a worker for time in
-    which the store could not be reached: that is what ``blind`` spans are for.
+    ``async with Reaper("sqlite:///jobs.db"):`` runs one inside any application. ``interval`` 0 switches
+    recovery off, also at start. A lease is not held against a worker for time in which the store could not
+    be reached: that is what ``blind`` spans are for. A worker of this host whose process is provably gone
+    is not waited for.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: Store | str,
         *,
         interval: float = 60.0,
         queues: Sequence[str] | None = None,
         grace: float = 3600.0,
         owner: str | None = None,
     ) -> None:
-        self._store = store
-        self._interval = interval
+        self._given = store
+        if not isinstance(store, str):
+            self._store = store
+        self._interval = number("interval", interval, 0.0, 86400.0)
         self._queues = queues
         self._grace = grace
         self.owner = owner or process_id("reaper")
@@ -54,6 +64,26 @@ class Reaper:
         self._failing = False
         self._clocks: tuple[float, float] | None = None
         self._next_end: float | None = None
+        self._buried: set[str] = set()
+        self._running: asyncio.Task[None] | None = None
+        self.scan_ms: float | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin with a first recovery, and go on in the background. A URL is opened here."""
+        async with AsyncExitStack() as stack:
+            if isinstance(self._given, str):
+                self._store = await stack.enter_async_context(open_store(self._given))
+                await self._store.migrate()
+            await self.begin()
+            self._running = asyncio.create_task(self.go_on())
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self._stack.aclose()
 
     async def run(self) -> None:
         """Recover at once, then every interval and whenever the next lease ends, until cancelled."""
@@ -77,14 +107,25 @@ class Reaper:
 
     async def _try(self) -> None:
         try:
+            await self.bury()
             await self.recover()
         except StoreError as error:
             log.warning("recovery failed, will try again: %s", error)
         except Exception:
             log.exception("recovery failed, will try again")
 
-    async def recover(self, *, of: str | None = None) -> list[Outcome]:
-        """End every lease that ran out (or all of a dead owner) and return how."""
+    async def bury(self) -> None:
+        """End the leases of workers that ran on this host and whose process is gone.
+
+        Only a process of the same pid namespace may judge that; whoever cannot be judged has its lease.
+        """
+        for worker in await self._store.workers():
+            if worker.id not in self._buried and worker.identity and gone(worker.identity):
+                self._buried.add(worker.id)
+                await self.recover(of=worker.id, cause=f"process {worker.pid} of {worker.host} is gone")
+
+    async def recover(self, *, of: str | None = None, cause: str = "") -> list[Outcome]:
+        """End every lease that ran out, or all of the owner ``of``, who died of ``cause``; return how."""
         started = time.monotonic()
         done: list[Outcome] = []
         was_failing, self._failing = self._failing, True
@@ -93,18 +134,30 @@ class Reaper:
             taken = await self._store.reclaim(
                 self._queues, HOLD, BATCH, self.owner, of=of, blind=blind, grace=self._grace
             )
-            done += await self._settle(taken)
+            done += await self._settle(taken, of, cause)
             if len(taken.jobs) < BATCH:
                 break
         self._next_end, self._failing, self._answered = taken.next_end, False, time.monotonic()
-        self._tell(done, self._answered - started)
+        self.scan_ms = round((self._answered - started) * 1000, 3)
+        self._tell(done, f"its worker {of} died: {cause}" if of else "its lease ran out")
         return done
 
-    async def _settle(self, taken: Reclaimed) -> list[Outcome]:
+    async def _settle(self, taken: Reclaimed, of: str | None, cause: str) -> list[Outcome]:
         if taken.adopted:
             log.info("gave a lease to %d jobs that were processed without one", taken.adopted)
-        outcomes = [crash_fate(job, _silence(job), jitter=random.random()) for job in taken.jobs]  # noqa: S311
+        outcomes = [
+            crash_fate(
+                job,
+                _death(job, cause) if of else _silence(job),
+                seen=of is not None,
+                jitter=random.random(),  # noqa: S311 - not a secret
+            )
+            for job in taken.jobs
+        ]
         answers = await self._store.settle(outcomes)
+        for outcome, answer in zip(outcomes, answers, strict=True):
+            if answer is Settled.APPLIED:
+                tell_alert(outcome)
         return [
             outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is not Settled.LOST
         ]
@@ -135,7 +188,7 @@ class Reaper:
             pause = min(pause, self._next_end + random.uniform(0.05, 0.15))  # noqa: S311
         return max(pause, SHORTEST_PAUSE)
 
-    def _tell(self, done: Sequence[Outcome], seconds: float) -> None:
+    def _tell(self, done: Sequence[Outcome], why: str) -> None:
         """Each recovery is told; those in between that found nothing only once an interval."""
         if not done and self._answered - self._told < self._interval:
             return
@@ -143,15 +196,16 @@ class Reaper:
         failures = sum(outcome.word is Word.FAILED for outcome in done)
         log.log(
             logging.WARNING if done else logging.INFO,
-            "recovered %d jobs whose lease ran out: %d requeued, %d failed",
+            "recovered %d jobs (%s): %d requeued, %d failed",
             len(done),
+            why,
             len(done) - failures,
             failures,
             extra={
                 "recovered": len(done),
                 "reaper.requeues": len(done) - failures,
                 "reaper.failures": failures,
-                "reaper.scan_duration_ms": round(seconds * 1000, 3),
+                "reaper.scan_duration_ms": self.scan_ms,
                 "jobIds": [outcome.lease.id for outcome in done],
             },
         )
@@ -169,13 +223,23 @@ def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _silence(job: Job) -> Failure:
-    """What is known about a worker that fell silent; enough to find it."""
     heard = "never" if job.heartbeat_at is None else f"last at {job.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
+    return _crash(
+        job, "timeout", "lease_expired", f"worker {job.owner} was heard {heard}, and its lease ran out"
+    )
+
+
+def _death(job: Job, cause: str) -> Failure:
+    return _crash(job, "crashed", cause, f"worker {job.owner} died: {cause}")
+
+
+def _crash(job: Job, code: str, reason: str, message: str) -> Failure:
+    """What is known about a worker that fell silent or died; enough to find it."""
     return Failure(
         category=Category.TRANSIENT,
-        code="timeout",
-        reason="lease_expired",
-        message=f"worker {job.owner} was heard {heard}, and its lease ran out",
+        code=code,
+        reason=reason,
+        message=message,
         attempt=job.attempts,
         worker=job.owner or "",
         details={

@@ -17,20 +17,23 @@ def fate(job: Job, failure: Failure, *, delay: float | None = None, jitter: floa
     spent = job.attempts if job.max_crashes is None else job.attempts - job.crashes
     if failure.category is Category.TRANSIENT and spent < job.max_attempts:
         return retried(job.lease, failure, backoff(job.backoff, spent, jitter) if delay is None else delay)
-    return failed(job.lease, failure)
+    # What broke the ground for one job breaks it for the next: nothing of this queue runs until somebody looked.
+    halt = f"CRITICAL: {failure.message[:300]}" if failure.category is Category.CRITICAL else ""
+    return failed(job.lease, failure, pause=halt)
 
 
-def crash_fate(job: Job, failure: Failure, *, jitter: float = 0.0) -> Outcome:
-    """The outcome of an attempt whose worker died or fell silent.
+def crash_fate(job: Job, failure: Failure, *, seen: bool = False, jitter: float = 0.0) -> Outcome:
+    """The outcome of an attempt whose worker fell silent, or was ``seen`` to have died.
 
     Without a crash budget a crash is an attempt like any other; with one it is counted apart.
     """
     crashes = job.crashes + 1
     spent = job.attempts >= job.max_attempts if job.max_crashes is None else crashes >= job.max_crashes
+    who = "crash" if seen else "reaper"
     if spent:
-        return failed(job.lease, failure, event=f"reaper:failed({failure.code})", crashed=True)
+        return failed(job.lease, failure, event=f"{who}:failed({failure.code})", crashed=True)
     delay = backoff(job.lapse_backoff, job.attempts if job.max_crashes is None else crashes, jitter)
-    return retried(job.lease, failure, delay, event="reaper:requeued", crashed=True)
+    return retried(job.lease, failure, delay, event=f"{who}:requeued", crashed=True)
 
 
 def backoff(steps: Sequence[float], attempt: int, jitter: float = 0.0) -> float:

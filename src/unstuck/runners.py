@@ -1,42 +1,68 @@
-"""How a handler is run: a coroutine function on the event loop, a plain one in a thread."""
+"""How a handler is run: a coroutine function on the event loop, a plain one in a thread, or in a process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from unstuck.context import Context, enter
-from unstuck.errors import Permanent
+from unstuck.errors import Permanent, Transient
+from unstuck.handler import Handler
+from unstuck.isolate import Isolation
 
-Runner = Callable[[Callable[..., Any], Mapping[str, Any], Context], Awaitable[Any]]
-
-
-async def on_loop(function: Callable[..., Any], arguments: Mapping[str, Any], context: Context) -> Any:
-    enter(context)
-    return await function(**arguments)
+DEAF = 2.0  # seconds that a handler has to end when its time is up
+Contexts = tuple[Context, ...]
 
 
-class Threads:
-    """A pool with one thread for each job that may run at a time."""
+class Runners:
+    """All the ways to run a handler. ``freed`` is called when a thread ends that nobody waited for any more."""
 
-    def __init__(self, size: int) -> None:
-        self._pool = ThreadPoolExecutor(size, thread_name_prefix="unstuck-job")
+    def __init__(self, size: int, freed: Callable[[], None], *, with_main: bool = False) -> None:
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="unstuck-job")
+        self._isolation = Isolation(with_main=with_main)
+        self._freed = freed
+        self.abandoned = 0  # threads that still run a job whose time was up
 
-    async def run(self, function: Callable[..., Any], arguments: Mapping[str, Any], context: Context) -> Any:
-        enter(context)
+    async def run(self, handler: Handler, arguments: Mapping[str, Any], contexts: Contexts) -> Any:
+        """The handler's result, within the time that its job has."""
+        if isolated(handler, contexts):
+            work = self._isolation.run(handler, contexts[0])
+        elif handler.is_async:
+            work = _on_loop(handler.function, arguments, contexts)
+        else:
+            work = self._in_thread(handler.function, arguments, contexts)
+        timeout = contexts[0].job.timeout
+        if timeout is None and handler.stall is None:
+            return await work
+        return await _within(work, contexts, timeout, handler.stall)
+
+    async def close(self) -> None:
+        """Threads cannot be stopped: one that is still busy ends with the process."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._isolation.close()
+
+    async def _in_thread(
+        self, function: Callable[..., Any], arguments: Mapping[str, Any], contexts: Contexts
+    ) -> Any:
+        enter(contexts)
         call = partial(contextvars.copy_context().run, function, **arguments)
-        future = asyncio.get_running_loop().run_in_executor(self._pool, _guarded, call)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, _guarded, call)
         try:
             result = await asyncio.shield(future)
         except asyncio.CancelledError:
             # A thread cannot be stopped. Its place is taken until it ends, or the next job would wait behind it.
-            await asyncio.wait([future])
-            future.exception()
+            if contexts[0].overdue:
+                self.abandoned += 1
+                future.add_done_callback(self._ended)
+            else:
+                await asyncio.wait([future])
+                future.exception()
             raise
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
@@ -46,13 +72,55 @@ class Threads:
             )
         return result
 
-    def close(self) -> None:
-        """Threads cannot be stopped: one that is still busy ends with the process."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def _ended(self, future: asyncio.Future[Any]) -> None:
+        future.exception()
+        self.abandoned -= 1
+        self._freed()
+
+
+def isolated(handler: Handler, contexts: Contexts) -> bool:
+    """A job that has crashed before runs alone, so that it takes nobody with it again."""
+    return handler.isolate or (contexts[0].job.crashes > 0 and handler.importable)
 
 
 class HandlerExitError(Exception):
     """A handler raised something that is meant to end a thread or a program."""
+
+
+async def _on_loop(function: Callable[..., Any], arguments: Mapping[str, Any], contexts: Contexts) -> Any:
+    enter(contexts)
+    return await function(**arguments)
+
+
+async def _within(
+    work: Coroutine[Any, Any, Any], contexts: Contexts, timeout: float | None, stall: float | None
+) -> Any:
+    """The result of the work, unless it takes too long or says nothing for too long."""
+    task = asyncio.create_task(work)
+    began = time.monotonic()
+    try:
+        while True:
+            ends = {}
+            if timeout is not None:
+                ends["timeout"] = began + timeout
+            if stall is not None:
+                ends["stalled"] = max(began, *(context.said_at for context in contexts)) + stall
+            code, end = min(ends.items(), key=lambda item: item[1])
+            if (left := end - time.monotonic()) <= 0:
+                break
+            done, _ = await asyncio.wait([task], timeout=left)
+            if done:
+                return task.result()
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    for context in contexts:
+        context.cancelled = context.overdue = True
+    task.cancel()
+    await asyncio.wait([task], timeout=DEAF)
+    told = f"took longer than {timeout:g} s" if code == "timeout" else f"told no progress for {stall:g} s"
+    raise Transient(f"the handler {told}", code=code)
 
 
 def _guarded(call: Callable[[], Any]) -> Any:

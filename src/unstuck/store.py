@@ -61,10 +61,11 @@ class Clock(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Tokens granted now, and the seconds until the next one comes free."""
+    """Tokens granted now, the seconds until the next one comes free, and a stamp to give these back by."""
 
     granted: int
     wait: float
+    stamp: int = 0
 
 
 class Blind(NamedTuple):
@@ -164,8 +165,8 @@ class Store(Protocol):
         """Take tokens; each returns one interval after it was taken."""
         ...
 
-    async def give_back(self, bucket: str, count: int) -> None:
-        """Return tokens that were not used, the youngest first."""
+    async def give_back(self, bucket: str, count: int, stamp: int) -> None:
+        """Return tokens of one grant that were not used. Others' stay out for as long as they were taken."""
 
     async def close(self, bucket: str, seconds: float) -> None:
         """Grant no token of the bucket for so long; a longer closure that is in force stays."""

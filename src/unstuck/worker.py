@@ -8,25 +8,30 @@ import os
 import random
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from unstuck import kin
 from unstuck.app import Unstuck
-from unstuck.errors import StoreError, StoreUnavailable
+from unstuck.errors import StoreDamaged, StoreError, StoreUnavailable
 from unstuck.handler import Handler
 from unstuck.ids import process_id
+from unstuck.intake import LOOK, Intake
+from unstuck.limits import Limits
+from unstuck.model import Category, Outcome, released
 from unstuck.model import Worker as Facts
-from unstuck.model import released
 from unstuck.outbox import Outbox
+from unstuck.perform import Ground
 from unstuck.policy import number, whole
 from unstuck.pulse import Pulse
 from unstuck.reaper import Reaper
+from unstuck.runners import Runners
 from unstuck.slots import HOARD, STOPPED, Slots
-from unstuck.store import Share, Store
+from unstuck.store import Store
 
 log = logging.getLogger("unstuck.worker")
 
-LOOK = 5.0  # seconds after which an idle worker asks for work even if nothing woke it
 LONGEST_PAUSE = 5.0  # between tries while the store does not answer
 FAREWELL = 10.0  # seconds for the last settle of a worker that ends
 
@@ -46,47 +51,46 @@ class Worker:
         grace: float = 30.0,
         recovery: float = 60.0,
         burst: bool = False,
+        id: str | None = None,
     ) -> None:
         self.app = app
-        self.id = process_id("worker")
+        self.id = id or process_id("worker")
         self._queues = app.policies(queues)
-        self._seconds = {name: policy.lease for name, policy in self._queues.items()}
+        self._batch = {
+            name: max([1, *(task.handler.batch for task in app.tasks.values() if task.queue == name)])
+            for name in self._queues
+        }
         self._concurrency = whole("concurrency", concurrency, 1, 10_000)
         self._grace = number("grace", grace, 0.0, 86400.0)
         self._recovery = number("recovery", recovery, 0.0, 86400.0)
         self._burst = burst
         self._bell = asyncio.Event()
-        self._hungry = True
-        self._watching: asyncio.Task[None] | None = None
         self._stopping = False
         self._force = asyncio.Event()
         self._failures = 0
+        self._damaged = False
         self.deaf = 0  # handlers that did not end when they were cancelled
+        self.halted = ""  # why it stopped by itself, after an error that more work would make worse
 
     async def run(self) -> None:
         """Work until stopped, then leave no lease behind."""
-        self._store = await self._open()
-        reaper = Reaper(self._store, interval=self._recovery, owner=f"reaper-{self.id}")
-        every = min(policy.heartbeat for policy in self._queues.values())
-        self._outbox = Outbox(self._store)
-        self._slots = Slots(
-            self._concurrency, self.id, self._outbox, self._handler, self._confirm, self._bell
-        )
-        self._pulse = Pulse(self._store, self._facts, self._slots.held, every, self._slots.lose)
-        await reaper.begin()
-        helpers = [asyncio.create_task(reaper.go_on()), asyncio.create_task(self._pulse.run())]
-        log.info("worker %s takes %s, %d at a time", self.id, ", ".join(self._queues), self._concurrency)
-        try:
+        async with self._at_work():
+            log.info("worker %s takes %s, %d at a time", self.id, ", ".join(self._queues), self._concurrency)
             await self._work()
-        except BaseException:  # cancelled, or a mistake of ours: wait for nothing, but give back what we hold
-            self._stopping = True
-            self._force.set()
-            raise
-        finally:
-            try:
-                await self._drain()
-            finally:
-                await self._end(helpers)
+
+    async def process_jobs(self, limit: int = 10) -> int:
+        """One round by hand: lease up to ``limit`` jobs, run them, and return how many ran.
+
+        Those for which there is no token are given back at once, together.
+        """
+        whole("limit", limit, 1, self._concurrency)
+        async with self._at_work():
+            ran = await self._intake.lease_first(limit) - len(self._outbox)
+            await self._exchange(0)
+            while self._slots.running:
+                self._bell.clear()
+                await self._bell.wait()
+        return ran
 
     def stop(self) -> None:
         """Take no more jobs and end when the running ones have; called again, end at once."""
@@ -96,13 +100,67 @@ class Worker:
         self._stopping = True
         self._bell.set()
 
-    async def _end(self, helpers: list[asyncio.Task[None]]) -> None:
-        # Last of all: leases stay renewed while jobs finish.
-        for helper in (*helpers, self._watching):
-            if helper:
-                helper.cancel()
+    @asynccontextmanager
+    async def _at_work(self) -> AsyncIterator[None]:
+        """Everything a worker needs besides jobs: entered before the first lease, left after the last."""
+        async with AsyncExitStack() as stack:
+            for lifespan in self.app.lifespans:
+                await stack.enter_async_context(lifespan())
+            self._store = await self._open()
+            self._outbox = Outbox(self._store)
+            self._limits = Limits(self._store, self._queues)
+            with_main = any(task.handler.place[0] == "__main__" for task in self.app.tasks.values())
+            self._runners = Runners(self._concurrency, self._bell.set, with_main=with_main)
+            stack.push_async_callback(self._runners.close)
+            ground = Ground(self.id, self._runners.run, self._refused, self.app.middlewares)
+            self._slots = Slots(
+                size=self._concurrency,
+                ground=ground,
+                outbox=self._outbox,
+                limits=self._limits,
+                handler=self._handler,
+                confirm=self._confirm,
+                said=self._said,
+                ended=self._ended,
+                occupied=lambda: self._runners.abandoned,
+                bell=self._bell,
+            )
+            every = min(policy.heartbeat for policy in self._queues.values())
+            self._pulse = await stack.enter_async_context(
+                Pulse(self._store, self._facts, self._slots.held, every, self._slots.lose)
+            )
+            self._intake = Intake(
+                self._store,
+                self.id,
+                self._queues,
+                self._batch,
+                self._limits,
+                self._slots,
+                self._pulse,
+                self._bell,
+            )
+            self._intake.eager = self._burst
+            self._reaper = Reaper(self._store, interval=self._recovery, owner=f"reaper-{self.id}")
+            await self._announce()
+            await self._reaper.begin()
+            helpers = [asyncio.create_task(self._reaper.go_on())]
+            stack.push_async_callback(self._end, helpers)
+            try:
+                yield
+            except (
+                BaseException
+            ):  # cancelled, or a mistake of ours: wait for nothing, but give back what we hold
+                self._stopping = True
+                self._force.set()
+                raise
+            finally:
+                await self._drain()
+
+    async def _end(self, helpers: Sequence[asyncio.Task[None]]) -> None:
+        self._intake.close()
+        for helper in helpers:
+            helper.cancel()
         await asyncio.gather(*helpers, return_exceptions=True)
-        self._slots.end()
 
     async def _open(self) -> Store:
         pause = 0.2
@@ -116,35 +174,44 @@ class Worker:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
+    async def _announce(self) -> None:
+        """Be known before the first lease: whoever finds our leases must be able to tell that we died."""
+        while not self._stopping:
+            try:
+                await self._pulse.confirm()
+            except StoreError as error:
+                await self._stumble(error)
+            else:
+                return
+
     async def _work(self) -> None:
         while not self._stopping:
             self._bell.clear()
             self._slots.start()
-            wanted = self._slots.room() if self._hungry else 0
+            wanted = self._slots.room() if self._intake.hungry else 0
+            opening = self._limits.next_open()
             if wanted or self._outbox:
                 await self._exchange(wanted)
-            elif self._burst and not self._slots.held:
+            elif self._burst and not self._slots.held and opening is None:
                 return
             else:
-                self._watch()
-                await _at_most(self._bell.wait(), HOARD if self._slots.waiting else LOOK)
+                self._intake.watch()
+                longest = HOARD if self._slots.waiting else LOOK
+                await _at_most(self._bell.wait(), min(longest, opening or longest))
                 self._slots.share()
+                self._intake.hungry |= opening is not None
 
     async def _exchange(self, wanted: int) -> None:
         """Write all outcomes gathered since the last time and take new jobs, together."""
-        sent = time.monotonic()
-        shares = {name: Share(policy.lease, wanted) for name, policy in self._queues.items()}
         settled, leased = await asyncio.gather(
-            self._outbox.send(), self._store.lease(shares, wanted, self.id), return_exceptions=True
+            self._outbox.send(),
+            self._intake.lease(0 if self._stopping else wanted),
+            return_exceptions=True,
         )
         if not isinstance(settled, BaseException):
             self._slots.settled(settled)
-            # A burst ends when nothing is due, and what was just settled may have brought new work.
-            self._hungry |= self._burst and bool(settled)
-        if not isinstance(leased, BaseException):
-            self._slots.take(leased, self._seconds, sent)
-            if wanted:
-                self._hungry = bool(leased)
+            if settled:
+                self._intake.made_room()
         for answer in (settled, leased):
             if isinstance(answer, BaseException):
                 await self._stumble(answer)
@@ -153,6 +220,10 @@ class Worker:
 
     async def _stumble(self, error: BaseException) -> None:
         """The store failed us. Outcomes stay in memory, leases stay renewed, and we try again."""
+        if isinstance(error, StoreDamaged):
+            self._damaged = True
+            self._halt(str(error))
+            return
         if not isinstance(error, StoreError):
             raise error
         pause = min(0.1 * 2**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
@@ -160,19 +231,13 @@ class Worker:
         log.warning("the store does not answer, will try again in %.1f s: %s", pause, error)
         await _at_most(self._force.wait(), pause)
 
-    def _watch(self) -> None:
-        if self._hungry or self._burst or (self._watching and not self._watching.done()):
-            return
-        self._watching = asyncio.create_task(self._wait())
-
-    async def _wait(self) -> None:
-        try:
-            await self._store.wait(list(self._queues), LOOK)
-        except Exception as error:  # noqa: BLE001 - a worker that does not look any more looks alive, and is not
-            log.warning("waiting for work failed: %s", error)
-            await asyncio.sleep(1.0)
-        self._hungry = True
-        self._bell.set()
+    def _halt(self, why: str) -> None:
+        """Stop by ourselves: what broke would break the next job, too."""
+        if not self.halted:
+            log.critical("worker %s halts until somebody has looked: %s", self.id, why)
+            self.halted = why
+            self._slots.close(why=f"the worker halted: {why[:200]}")
+            self.stop()
 
     async def _drain(self) -> None:
         """Give back what was not started, wait for the rest, cancel what takes too long."""
@@ -186,7 +251,7 @@ class Worker:
                 await _at_most(self._bell.wait(), left)
         self.deaf = await self._slots.cancel()
         end = time.monotonic() + FAREWELL
-        while self._outbox and time.monotonic() < end:
+        while self._outbox and time.monotonic() < end and not self._damaged:
             await self._exchange(0)
         await self._leave_nothing()
 
@@ -199,9 +264,28 @@ class Worker:
         except StoreError as error:
             log.warning("could not ask for leases left behind, they will run out: %s", error)
 
+    def _ended(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.failure and outcome.failure.category is Category.CRITICAL:
+                self._halt(outcome.failure.message)
+
+    def _refused(self, queue: str, seconds: float) -> None:
+        """A provider asked us to stay away: nothing more of the queue is started, by anybody."""
+        self._slots.refuse(queue)
+        self._closing = asyncio.create_task(self._close(queue, seconds))
+
+    async def _close(self, queue: str, seconds: float) -> None:
+        try:
+            await self._limits.close(queue, seconds)
+        except StoreError as error:
+            log.warning("other workers could not be told to leave %s alone: %s", queue, error)
+
+    def _said(self, word: str) -> None:
+        if word in ("stage", "progress"):
+            self._pulse.nudge(urgent=word == "stage")
+
     async def _confirm(self) -> None:
-        """Ask whether our leases still hold."""
-        await self._pulse.beat()
+        await self._pulse.confirm()
 
     def _handler(self, task: str) -> Handler | None:
         found = self.app.tasks.get(task)
@@ -212,6 +296,7 @@ class Worker:
             id=self.id,
             host=socket.gethostname(),
             pid=os.getpid(),
+            identity=kin.identity(),
             queues=tuple(self._queues),
             tasks=tuple(self.app.tasks),
             concurrency=self._concurrency,

@@ -1,4 +1,4 @@
--- give_back: return tokens that were not used, the youngest first.
+-- give_back: return tokens that were not used, of those that were taken together.
 DELETE FROM token WHERE rowid IN (
-    SELECT rowid FROM token WHERE bucket = :bucket ORDER BY free_at DESC, rowid DESC LIMIT :count
+    SELECT rowid FROM token WHERE bucket = :bucket AND free_at = :stamp LIMIT :count
 )

@@ -118,6 +118,14 @@ def _follow_up(tx: Transaction, applied: Sequence[Outcome], all_events: bool) ->
             if all_events or outcome.word is not Word.COMPLETED
         ],
     )
+    tell(
+        tx,
+        [
+            ("alert", outcome.lease.ref, {"alert": outcome.alert} | rows.outcome_details(outcome))
+            for outcome in applied
+            if outcome.alert
+        ],
+    )
     _tally(tx, applied)
     for queue, why in {outcome.lease.queue: outcome.pause for outcome in applied if outcome.pause}.items():
         pause(tx, queue, why)
@@ -155,9 +163,10 @@ def take(tx: Transaction, bucket: str, wanted: int, capacity: int, interval: flo
     tx.change("take_free", {"bucket": bucket, "now": tx.now})
     [(used, first)] = tx.rows("take_used", bucket=bucket)
     granted = max(0, min(wanted, capacity - used))
-    tx.many("take", [(bucket, tx.now + milliseconds(interval))] * granted)
+    free_at = tx.now + milliseconds(interval)
+    tx.many("take", [(bucket, free_at)] * granted)
     wait = 0.0 if granted == wanted else ((first - tx.now) / 1000 if first is not None else interval)
-    return Grant(granted, wait)
+    return Grant(granted, wait, free_at)
 
 
 def tick(tx: Transaction, schedule: str, slot: datetime, jobs: Sequence[NewJob], all_events: bool) -> bool:

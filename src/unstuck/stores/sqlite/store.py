@@ -114,10 +114,10 @@ class SQLiteStore:
             return Grant(0, 0.0)
         return await self._write(lambda tx: steps.take(tx, bucket, wanted, capacity, interval), durable=False)
 
-    async def give_back(self, bucket: str, count: int) -> None:
+    async def give_back(self, bucket: str, count: int, stamp: int) -> None:
         if count < 1:
             return
-        params = {"bucket": bucket, "count": count}
+        params = {"bucket": bucket, "count": count, "stamp": stamp}
         await self._write(lambda tx: tx.change("give_back", params), durable=False)
 
     async def close(self, bucket: str, seconds: float) -> None:

@@ -28,9 +28,24 @@ async def test_exceptional_changes_always_leave_an_event(harness: Harness) -> No
     told = [
         event for event in await harness.store.events(job=job.ref) if event.type not in ("enqueued", "leased")
     ]
-    assert [event.type for event in told] == ["released", "retried", "failed", "requeued", "cancelled"]
+    types_ = ["released", "retried", "failed", "alert", "requeued", "cancelled"]
+    assert [event.type for event in told] == types_
     assert told[0].data["details"]["why"] == "no token"
     assert told[1].data["details"]["message"] == "it did not work"
+
+
+@pytest.mark.accepts("MQ-026")
+async def test_a_dead_letter_raises_an_alert_in_the_same_step_and_a_retry_none(harness: Harness) -> None:
+    job = await one_leased(harness.store, max_attempts=2)
+    await harness.store.settle([retried(job.lease, trouble(), 0.0)])
+    assert "alert" not in await types(harness.store, job.ref)
+
+    [job] = await leased(harness.store)
+    await harness.store.settle([failed(job.lease, trouble())])
+
+    told = [event for event in await harness.store.events(job=job.ref) if event.type == "alert"]
+    assert [event.data["details"]["alert"] for event in told] == ["dead_letter"]
+    assert told[0].data["details"]["message"] == "it did not work"
 
 
 async def test_an_outcome_that_was_refused_leaves_no_event(harness: Harness) -> None:

@@ -31,9 +31,9 @@ async def test_each_token_returns_one_interval_after_it_was_taken(harness: Harne
 
 
 async def test_unused_tokens_can_be_given_back(harness: Harness) -> None:
-    await harness.store.take("b", 5, 5, 60.0)
+    grant = await harness.store.take("b", 5, 5, 60.0)
 
-    await harness.store.give_back("b", 2)
+    await harness.store.give_back("b", 2, grant.stamp)
 
     assert (await harness.store.take("b", 5, 5, 60.0)).granted == 2
 
@@ -46,7 +46,7 @@ async def test_buckets_do_not_mix(harness: Harness) -> None:
 
 async def test_asking_for_nothing_gets_nothing(harness: Harness) -> None:
     assert await harness.store.take("b", 0, 5, 60.0) == Grant(0, 0.0)
-    await harness.store.give_back("b", 0)
+    await harness.store.give_back("b", 0, 0)
     assert (await harness.store.take("b", 9, 5, 60.0)).granted == 5
 
 

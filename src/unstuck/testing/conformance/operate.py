@@ -146,7 +146,7 @@ async def test_events_die_with_their_job(harness: Harness) -> None:
     assert await harness.store.delete(Filter(ids=(gone.id,))) == 1
 
     assert await harness.store.events(job=gone.ref) == []
-    assert [event.type for event in await harness.store.events(job=kept.ref)] == ["failed"]
+    assert [event.type for event in await harness.store.events(job=kept.ref)] == ["failed", "alert"]
 
 
 async def test_a_deleted_key_is_free_again(harness: Harness) -> None:

@@ -1,0 +1,113 @@
+"""What happens inside the child that runs an isolated job. Speaks to the worker over a socket, in frames."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, convert
+
+from unstuck.classify import Class, classify, failure
+from unstuck.context import Context, enter
+from unstuck.errors import Permanent, Snooze
+from unstuck.frames import pack
+from unstuck.handler import Handler
+from unstuck.model import Failure, Job
+from unstuck.payload import record
+
+
+class Order(Struct):
+    """What the worker tells a child: its job, and how long leases are."""
+
+    job: Job
+    lease: float
+    stages: Mapping[str, float]
+
+
+class Report(Struct):
+    """What a child tells its worker: one word said by the handler, or how it ended."""
+
+    word: str
+    value: Any = None
+
+
+class Ending(Struct):
+    """How a handler ended that raised."""
+
+    failure: Failure
+    found: Class
+    snooze: float | None = None
+
+
+class Remote(Exception):
+    """An exception that was raised in a child, as far as it can be told."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.failure.message)
+        self.ending = ending
+
+
+def perform_alone(handler: Handler, order: Order, sock: socket.socket) -> None:
+    """Run the handler and tell everything it says, up to its end."""
+
+    def tell(word: str, value: Any) -> None:
+        sock.sendall(pack(Report(word, value)))
+
+    context = Context(order.job, order.lease, order.stages)
+    context.listener = tell
+    try:
+        result = contextvars.copy_context().run(_call, handler, context)
+        answer = record(result)
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the job's failure
+        _tell_error(error, sock)
+    else:
+        tell("result", answer if answer is None else bytes(answer).decode())
+
+
+def refuse(error: Exception, order: Order, sock: socket.socket) -> None:
+    """The handler could not even be imported here."""
+    place = f"task {order.job.task!r} cannot be loaded in a process of its own"
+    _tell_error(Permanent(f"{place}: {type(error).__name__}: {error}", code="not_importable"), sock)
+
+
+def apply(report: Report, context: Context) -> None:
+    """Say in the worker what the handler said in the child."""
+    from unstuck.call import Call
+    from unstuck.model import NewJob
+
+    match report.word:
+        case "progress":
+            context.progress(report.value)
+        case "stage":
+            context.stage(report.value[0], expected=report.value[1])
+        case "bind":
+            context.bind(**report.value)
+        case "then":
+            context.then(Call(convert(report.value, NewJob)))
+        case word:
+            raise ValueError(f"a child said {word!r}, which has no meaning")
+
+
+def _call(handler: Handler, context: Context) -> Any:
+    enter((context,))
+    arguments = handler.arguments.unpack(context.job.payload)
+    if handler.batch:
+        [(name, item)] = arguments.items()
+        arguments = {name: [item]}
+    result = handler.function(**arguments)
+    if handler.is_async:
+        result = asyncio.run(result)
+    if handler.batch:
+        [result] = result
+        if isinstance(result, Exception):
+            raise result
+    return result
+
+
+def _tell_error(error: BaseException, sock: socket.socket) -> None:
+    snooze = error.seconds if isinstance(error, Snooze) else None
+    ending = Ending(failure(error), classify(error), snooze)
+    sock.sendall(pack(Report("raised", ending)))

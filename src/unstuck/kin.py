@@ -1,0 +1,106 @@
+"""Processes and their kin: who somebody is beyond a number, who dies with whom, and who is left over.
+
+What is special to Linux does nothing elsewhere: then only leases decide who is dead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_DEAD = ("Z", "X")
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def identity() -> str:
+    """Boot, pid namespace, pid and start time of this process; empty if any of it cannot be read."""
+    ground = _ground()
+    state, born = _stat(os.getpid())
+    return f"{ground}/{os.getpid()}/{born}" if ground and state else ""
+
+
+def gone(other: str) -> bool:
+    """Whether the process with this identity has certainly ended. Unsure means no."""
+    ground, _, rest = other.rpartition("/")[0].rpartition("/")
+    born = other.rpartition("/")[2]
+    if not ground or ground != _ground() or not rest.isdecimal():
+        return False  # another host, boot or namespace: its pids mean nothing here
+    try:
+        os.kill(int(rest), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    state, now = _stat(int(rest))
+    return bool(state) and (state in _DEAD or now != born)
+
+
+def die_with_parent(number: signal.Signals, parent: int) -> None:
+    """Have the kernel send this process a signal when the thread that started it ends; at once if it has."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
+def inherit_orphans() -> None:
+    """Become the parent of descendants whose own parent dies, so that they can be found and ended."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children() -> list[int]:
+    """The direct children of this process, orphans that it inherited among them."""
+    found: list[int] = []
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, task.read_text().split())
+    return found
+
+
+def end_group(leader: int) -> bool:
+    """Kill what is left of a process group; whether there was anything."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def end_strays(known: set[int]) -> list[int]:
+    """Kill children that are none of the known ones, with their groups, and those that they leave to us."""
+    ended: list[int] = []
+    while strays := [pid for pid in children() if pid not in known]:
+        for pid in strays:
+            with suppress(ProcessLookupError, PermissionError):
+                group = os.getpgid(pid)
+                if group not in known and group != os.getpgid(0):
+                    end_group(group)
+                os.kill(pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        ended += strays
+    return ended
+
+
+def _ground() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> tuple[str, str]:
+    """A process's state, and when it started in ticks since the boot; empty if it cannot be read."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "", ""
+    return fields[0], fields[19]
