@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 from unstuck.call import Call
+from unstuck.environ import default_retry
 from unstuck.errors import ConfigError
 from unstuck.handle import Handle, SyncHandle
 from unstuck.handler import Handler
@@ -169,7 +172,8 @@ class Unstuck:
     ) -> Task[Any, Any]:
         if not isinstance(retry, Retry | int | None):
             raise ConfigError(f"retry is {retry!r}: it must be a number of attempts or a Retry(…)")
-        tries = Retry(attempts=retry) if isinstance(retry, int) else retry or Retry()
+        usual = default_retry(os.environ)
+        tries = replace(usual, attempts=retry) if isinstance(retry, int) else retry or usual
         named = task_name(name or getattr(function, "__name__", ""))
         if named in self.tasks:
             raise ConfigError(f"task {named!r} is registered already: give one of the two another name=")

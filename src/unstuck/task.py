@@ -36,6 +36,7 @@ class QueueOptions(TypedDict, total=False):
     lane_limit: int | None
     stages: Mapping[str, float]
     retention: float | None
+    retention_from: str
 
 
 class TaskOptions(QueueOptions, total=False):

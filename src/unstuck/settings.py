@@ -1,0 +1,258 @@
+"""Settings of a worker process: arguments before the environment before ``unstuck.toml`` before the defaults."""
+
+from __future__ import annotations
+
+import logging
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from unstuck.environ import plain, text_in
+from unstuck.errors import ConfigError
+from unstuck.policy import Policy, Rate, check_field, number, queue_name, whole
+from unstuck.redact import redact
+from unstuck.stores import open_store
+
+log = logging.getLogger("unstuck.settings")
+
+FILE = "unstuck.toml"
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+MILLISECONDS = "EMBED_JOB_RECOVERY_INTERVAL"
+Check = Callable[[str, Any], Any]  # takes what it is called and what was said; gives the value or refuses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Checked values only. ``queues`` has what the file says of each queue, as fields of its Policy."""
+
+    store: str | None = None
+    app: str | None = None
+    processes: int = 1
+    concurrency: int = 10
+    grace: float = 30.0
+    recovery: float = 60.0
+    log_level: str = "INFO"
+    metrics_port: int | None = None
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    file: str = FILE
+
+    def policy(self, name: str, declared: Policy) -> Policy:
+        """What the code declared for a queue, with what the file says instead."""
+        said = self.queues.get(name, {})
+        if "retention" in said and declared.retention_from:
+            raise ConfigError(
+                f"{self.file}: queue.{name}: retention is said by {declared.retention_from}: "
+                "set that environment variable instead"
+            )
+        try:
+            return replace(declared, **said)
+        except ConfigError as error:
+            raise ConfigError(f"{self.file}: queue.{name}: {error}") from None
+
+    def policies(self, declared: Mapping[str, Policy]) -> dict[str, Policy]:
+        """All of them. A queue that only the file knows is told, because its name may be misspelt."""
+        if strange := sorted(self.queues.keys() - declared.keys()):
+            log.warning("%s speaks of queues that the app does not have: %s", self.file, ", ".join(strange))
+        return {name: self.policy(name, policy) for name, policy in declared.items()}
+
+
+class _Said(NamedTuple):
+    """A value, and the variable that says it."""
+
+    value: Any
+    variable: str
+
+
+def load(path: Path | None, environ: Mapping[str, str], **arguments: Any) -> Settings:
+    """Read and check all that was said, wherever; everything that is wrong is told in one message.
+
+    Without a path ``unstuck.toml`` of the current folder is read, if there is one. An argument that is None
+    was not given.
+    """
+    file = str(path or FILE)
+    wrong: list[str] = []
+    from_file, queues = _from_file(file, _read(path), wrong)
+    from_environ = _from_environ(environ, wrong)
+    given = {
+        name: _checked(wrong, "", _CHECKS[name], name, value)
+        for name, value in arguments.items()
+        if value is not None
+    }
+    if wrong:
+        raise ConfigError("; ".join(wrong))
+    _tell_overrides(file, from_file, {name: said for name, said in from_environ.items() if name not in given})
+    values = from_file | {name: said.value for name, said in from_environ.items()} | given
+    return Settings(**values, queues=queues, file=file)
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    file = path or Path(FILE)
+    text = ""
+    try:
+        text = file.read_bytes().decode()
+        return tomllib.loads(text)
+    except FileNotFoundError:
+        if path is None:
+            return {}
+        raise ConfigError(f"{file} is not there: name a file that exists") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{file} is not written in UTF-8 (at line {line})") from None
+    except tomllib.TOMLDecodeError as error:
+        end = f"at line {len(text.splitlines())}, the end of the file"
+        raise ConfigError(f"{file} is no TOML: {str(error).replace('at end of document', end)}") from None
+
+
+def _from_file(
+    file: str, said: Mapping[str, Any], wrong: list[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The settings of the process, and the fields of each queue's policy."""
+    inner = {name: check for name, check in _CHECKS.items() if name not in _TOP}
+    tables = {name: _table(wrong, file, name, said.get(name, {})) for name in ("worker", "queue")}
+    _tell_unknown(wrong, file, said, [*_TOP, *tables])
+    _tell_unknown(wrong, f"{file}: worker", tables["worker"], inner)
+    values = {
+        name: _checked(wrong, f"{file}: ", _CHECKS[name], name, said[name]) for name in _TOP if name in said
+    } | {
+        name: _checked(wrong, f"{file}: worker: ", check, name, tables["worker"][name])
+        for name, check in inner.items()
+        if name in tables["worker"]
+    }
+    queues = {}
+    for name, table in tables["queue"].items():
+        place = f"{file}: queue.{redact(name, 100)}"
+        _checked(wrong, f"{file}: ", lambda _, name: queue_name(name), "", name)
+        chosen = _table(wrong, file, f"queue.{name}", table)
+        _tell_unknown(wrong, place, chosen, _FIELDS)
+        queues[name] = {
+            key: _checked(wrong, f"{place}: ", _field, key, chosen[key]) for key in _FIELDS if key in chosen
+        }
+    return values, queues
+
+
+def _from_environ(environ: Mapping[str, str], wrong: list[str]) -> dict[str, _Said]:
+    said: dict[str, _Said] = {}
+    for variable, name in _VARIABLES.items():
+        if (text := text_in(environ, variable)) is None:
+            continue
+        check = _milliseconds if variable == MILLISECONDS else _CHECKS[name]
+        value = _checked(wrong, "", check, variable, plain(text))
+        first = said.setdefault(name, _Said(value, variable))
+        if None not in (value, first.value) and value != first.value:
+            wrong.append(
+                f"{first.variable} says {first.value:g} s and {variable} says {value:g} s: "
+                "set one of them, or both to the same time"
+            )
+    return said
+
+
+def _checked(wrong: list[str], place: str, check: Check, what: str, value: Any) -> Any:
+    """What the check makes of the value; a refusal is noted, so that all of them can be told together."""
+    try:
+        return check(what, value)
+    except ConfigError as error:
+        wrong.append(f"{place}{redact(str(error), 400)}")
+        return None
+
+
+def _tell_unknown(wrong: list[str], place: str, said: Mapping[str, Any], known: Collection[str]) -> None:
+    wrong += [
+        f"{place}: {redact(key, 60)!r} is not known: use {', '.join(known)}"
+        for key in said
+        if key not in known
+    ]
+
+
+def _table(wrong: list[str], file: str, name: str, value: Any) -> Mapping[str, Any]:
+    if isinstance(value, dict):
+        return value
+    wrong.append(f"{file}: {redact(name, 110)} is {_shown(value)}: it must be a table, written [{name}]")
+    return {}
+
+
+def _tell_overrides(file: str, from_file: Mapping[str, Any], from_environ: Mapping[str, _Said]) -> None:
+    told = [
+        f"{name} is {_shown(said.value)} by {said.variable}, not {_shown(from_file[name])}"
+        for name, said in from_environ.items()
+        if name in from_file and said.value != from_file[name]
+    ]
+    if told:
+        log.info("the environment overrides %s: %s", file, "; ".join(told))
+
+
+def _shown(value: Any) -> str:
+    return redact(repr(value), 100)
+
+
+def _store(what: str, value: Any) -> str:
+    try:
+        open_store(value)
+    except ConfigError as error:
+        raise ConfigError(str(error) if what == "store" else f"{what}: {error}") from None
+    return str(value)
+
+
+def _app(what: str, value: Any) -> str:
+    module, _, name = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if not module or not name:
+        raise ConfigError(
+            f"{what} is {_shown(value)}: it must be written as MODULE:APP, for example shop.tasks:app"
+        )
+    return str(value)
+
+
+def _level(what: str, value: Any) -> str:
+    if not isinstance(value, str) or value.upper() not in LEVELS:
+        raise ConfigError(f"{what} is {_shown(value)}: it must be {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
+    return value.upper()
+
+
+def _whole(least: int, most: int) -> Check:
+    return lambda what, value: whole(what, value, least, most)
+
+
+def _seconds(what: str, value: Any) -> float:
+    return number(what, value, 0.0, 86400.0)
+
+
+def _milliseconds(what: str, value: Any) -> float:
+    return whole(what, value, 0, 86_400_000) / 1000
+
+
+def _field(name: str, value: Any) -> Any:
+    """A field of a Policy from what TOML can say: a list, a table, or "forever" for no end."""
+    match name, value:
+        case "lapse_backoff", list():
+            value = tuple(value)
+        case "rate", {"count": _, **others} if not others.keys() - {"per", "bucket"}:
+            value = Rate(**value)
+        case "rate", _:
+            raise ConfigError(
+                f"rate is {_shown(value)}: it must be written as rate = {{ count = 20, per = 60 }}"
+            )
+        case "retention", "forever":
+            value = None
+    check_field(name, value)
+    return value
+
+
+_TOP = ("store", "app")
+_CHECKS: dict[str, Check] = {
+    "store": _store,
+    "app": _app,
+    "processes": _whole(1, 256),
+    "concurrency": _whole(1, 10_000),
+    "grace": _seconds,
+    "recovery": _seconds,
+    "log_level": _level,
+    "metrics_port": _whole(1, 65535),
+}
+_VARIABLES = {f"UNSTUCK_{name.upper()}": name for name in _CHECKS if name != "recovery"} | {
+    "REAPER_INTERVAL_SEC": "recovery",
+    MILLISECONDS: "recovery",
+}
+_FIELDS = [each.name for each in fields(Policy) if each.name != "retention_from"]
