@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from unstuck.environ import plain, text_in
 from unstuck.errors import ConfigError
-from unstuck.policy import Policy, Rate, check_field, number, queue_name, whole
-from unstuck.redact import redact
+from unstuck.policy import Policy, Rate, check_field, number, queue_name, shown, whole
 from unstuck.stores import open_store
 
 log = logging.getLogger("unstuck.settings")
@@ -20,6 +20,7 @@ log = logging.getLogger("unstuck.settings")
 FILE = "unstuck.toml"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 MILLISECONDS = "EMBED_JOB_RECOVERY_INTERVAL"
+_APP = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 Check = Callable[[str, Any], Any]  # takes what it is called and what was said; gives the value or refuses
 
 
@@ -102,7 +103,7 @@ def _read(path: Path | None) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{file} is not written in UTF-8 (at line {line})") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers and tables that Python finds too large
         end = f"at line {len(text.splitlines())}, the end of the file"
         raise ConfigError(f"{file} is no TOML: {str(error).replace('at end of document', end)}") from None
 
@@ -111,26 +112,14 @@ def _from_file(
     file: str, said: Mapping[str, Any], wrong: list[str]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The settings of the process, and the fields of each queue's policy."""
-    inner = {name: check for name, check in _CHECKS.items() if name not in _TOP}
-    tables = {name: _table(wrong, file, name, said.get(name, {})) for name in ("worker", "queue")}
-    _tell_unknown(wrong, file, said, [*_TOP, *tables])
-    _tell_unknown(wrong, f"{file}: worker", tables["worker"], inner)
-    values = {
-        name: _checked(wrong, f"{file}: ", _CHECKS[name], name, said[name]) for name in _TOP if name in said
-    } | {
-        name: _checked(wrong, f"{file}: worker: ", check, name, tables["worker"][name])
-        for name, check in inner.items()
-        if name in tables["worker"]
+    worker, queue = (_table(wrong, file, name, said.get(name, {})) for name in ("worker", "queue"))
+    values = _values(wrong, file, said, _TOP, "worker", "queue")
+    values |= _values(wrong, f"{file}: worker", worker, _WORKER)
+    queues = {
+        name: _values(wrong, f"{file}: queue.{name}", _table(wrong, file, f"queue.{name}", table), _FIELDS)
+        for name, table in queue.items()
+        if _checked(wrong, f"{file}: ", lambda _, name: queue_name(name), "", name)
     }
-    queues = {}
-    for name, table in tables["queue"].items():
-        place = f"{file}: queue.{redact(name, 100)}"
-        _checked(wrong, f"{file}: ", lambda _, name: queue_name(name), "", name)
-        chosen = _table(wrong, file, f"queue.{name}", table)
-        _tell_unknown(wrong, place, chosen, _FIELDS)
-        queues[name] = {
-            key: _checked(wrong, f"{place}: ", _field, key, chosen[key]) for key in _FIELDS if key in chosen
-        }
     return values, queues
 
 
@@ -155,37 +144,40 @@ def _checked(wrong: list[str], place: str, check: Check, what: str, value: Any) 
     try:
         return check(what, value)
     except ConfigError as error:
-        wrong.append(f"{place}{redact(str(error), 400)}")
+        wrong.append(f"{place}{error}")
         return None
-
-
-def _tell_unknown(wrong: list[str], place: str, said: Mapping[str, Any], known: Collection[str]) -> None:
-    wrong += [
-        f"{place}: {redact(key, 60)!r} is not known: use {', '.join(known)}"
-        for key in said
-        if key not in known
-    ]
 
 
 def _table(wrong: list[str], file: str, name: str, value: Any) -> Mapping[str, Any]:
     if isinstance(value, dict):
         return value
-    wrong.append(f"{file}: {redact(name, 110)} is {_shown(value)}: it must be a table, written [{name}]")
+    wrong.append(f"{file}: {name} is {shown(value)}: it must be a table, written [{name}]")
     return {}
+
+
+def _values(
+    wrong: list[str], place: str, table: Mapping[str, Any], checks: Mapping[str, Check], *others: str
+) -> dict[str, Any]:
+    """What the table says; keys that are neither checked nor among the others are noted as unknown."""
+    known = [*checks, *others]
+    wrong += [
+        f"{place}: {shown(key)} is not known: use {', '.join(known)}" for key in table if key not in known
+    ]
+    return {
+        key: _checked(wrong, f"{place}: ", check, key, table[key])
+        for key, check in checks.items()
+        if key in table
+    }
 
 
 def _tell_overrides(file: str, from_file: Mapping[str, Any], from_environ: Mapping[str, _Said]) -> None:
     told = [
-        f"{name} is {_shown(said.value)} by {said.variable}, not {_shown(from_file[name])}"
+        f"{name} is {shown(said.value, 100)} by {said.variable}, not {shown(from_file[name], 100)}"
         for name, said in from_environ.items()
         if name in from_file and said.value != from_file[name]
     ]
     if told:
         log.info("the environment overrides %s: %s", file, "; ".join(told))
-
-
-def _shown(value: Any) -> str:
-    return redact(repr(value), 100)
 
 
 def _store(what: str, value: Any) -> str:
@@ -197,17 +189,16 @@ def _store(what: str, value: Any) -> str:
 
 
 def _app(what: str, value: Any) -> str:
-    module, _, name = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if not module or not name:
+    if not isinstance(value, str) or not _APP.fullmatch(value):
         raise ConfigError(
-            f"{what} is {_shown(value)}: it must be written as MODULE:APP, for example shop.tasks:app"
+            f"{what} is {shown(value)}: it must be written as MODULE:APP, for example shop.tasks:app"
         )
-    return str(value)
+    return value
 
 
 def _level(what: str, value: Any) -> str:
     if not isinstance(value, str) or value.upper() not in LEVELS:
-        raise ConfigError(f"{what} is {_shown(value)}: it must be {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
+        raise ConfigError(f"{what} is {shown(value)}: it must be {', '.join(LEVELS[:-1])} or {LEVELS[-1]}")
     return value.upper()
 
 
@@ -228,11 +219,15 @@ def _field(name: str, value: Any) -> Any:
     match name, value:
         case "lapse_backoff", list():
             value = tuple(value)
+        case "lapse_backoff", _:
+            raise ConfigError(
+                f"lapse_backoff is {shown(value)}: it must be a list of seconds, as [30, 120, 600]"
+            )
         case "rate", {"count": _, **others} if not others.keys() - {"per", "bucket"}:
             value = Rate(**value)
         case "rate", _:
             raise ConfigError(
-                f"rate is {_shown(value)}: it must be written as rate = {{ count = 20, per = 60 }}"
+                f"rate is {shown(value)}: it must be written as rate = {{ count = 20, per = 60 }}"
             )
         case "retention", "forever":
             value = None
@@ -240,10 +235,8 @@ def _field(name: str, value: Any) -> Any:
     return value
 
 
-_TOP = ("store", "app")
-_CHECKS: dict[str, Check] = {
-    "store": _store,
-    "app": _app,
+_TOP: dict[str, Check] = {"store": _store, "app": _app}
+_WORKER: dict[str, Check] = {
     "processes": _whole(1, 256),
     "concurrency": _whole(1, 10_000),
     "grace": _seconds,
@@ -251,8 +244,9 @@ _CHECKS: dict[str, Check] = {
     "log_level": _level,
     "metrics_port": _whole(1, 65535),
 }
+_FIELDS: dict[str, Check] = {each.name: _field for each in fields(Policy) if each.name != "retention_from"}
+_CHECKS = _TOP | _WORKER
 _VARIABLES = {f"UNSTUCK_{name.upper()}": name for name in _CHECKS if name != "recovery"} | {
     "REAPER_INTERVAL_SEC": "recovery",
     MILLISECONDS: "recovery",
 }
-_FIELDS = [each.name for each in fields(Policy) if each.name != "retention_from"]
