@@ -8,6 +8,7 @@ from support.work import burst
 
 from unstuck import ConfigError, Filter, Jobs, Policy, Rate, Reaper, Retry, Unstuck, current_job
 from unstuck.environ import default_retry
+from unstuck.model import Beat, Worker
 from unstuck.profiles import embedding, pipeline
 from unstuck.store import Share
 from unstuck.testing import SQLiteHarness
@@ -149,10 +150,22 @@ async def lease_of(app: Unstuck, queue: str) -> float:
 
 
 @pytest.mark.accepts("EMB-145")
-async def test_an_embedding_is_leased_for_five_minutes(app: Unstuck) -> None:
-    app.queue("embedding", **embedding({}) | {"rate": None})
-
+async def test_an_embedding_is_leased_for_five_minutes_and_again_with_each_beat(
+    app: Unstuck, harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")  # its worker does not start without
+    app.queue("embedding", **embedding({}))
     assert await lease_of(app, "embedding") == 300
+
+    policy = app.queues["embedding"]
+    await app.task(name="embed", queue="embedding")(lambda: None).enqueue()
+    [job] = await harness.store.lease({"embedding": Share(policy.lease, 1)}, 1, "w")
+    for _ in range(4):
+        await harness.age(policy.heartbeat)
+        await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, policy.lease)])
+        assert await Reaper(harness.store).recover() == []
+    await harness.age(301)
+    assert len(await Reaper(harness.store).recover()) == 1
 
 
 @pytest.mark.accepts("REAP-031", "REAP-032", "REAP-033")
