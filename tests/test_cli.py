@@ -107,6 +107,24 @@ def test_enqueue_stores_its_options(run: Command) -> None:
     assert (job["payload"], job["run_at"]) == ({"n": number}, "2999-01-31T07:00:00Z")
 
 
+def test_enqueue_takes_its_retries_from_the_environment(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUEUE_MAX_ATTEMPTS", "5")
+    monkeypatch.setenv("JOB_BACKOFF_MS_BASE", "250")
+    usual, own = (said(run("enqueue", "send", *more, "--json")) for more in ([], ["--max-attempts", "2"]))
+    jobs = [said(run("job", made["id"], "--json"))["job"] for made in (usual, own)]
+    monkeypatch.setenv("JOB_MAX_ATTEMPTS", "3x")
+    refused = run("enqueue", "send")
+
+    assert [(job["max_attempts"], job["backoff"]) for job in jobs] == [
+        (5, [0.25, 0.5, 1.0]),
+        (2, [0.25, 0.5, 1.0]),
+    ]
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "JOB_MAX_ATTEMPTS is '3x'" in refused.stderr
+
+
 def test_jobs_lists_what_is_asked_for_page_by_page(run: Command) -> None:
     for queue in ("mail", "mail", "sums"):
         run("enqueue", "send", "--queue", queue)

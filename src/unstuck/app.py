@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 from unstuck.call import Call
+from unstuck.environ import default_retry
 from unstuck.errors import ConfigError
 from unstuck.handle import Handle, SyncHandle
 from unstuck.handler import Handler
@@ -48,6 +51,12 @@ class Unstuck:
         policy = _policy(options)
         if self.queues.setdefault(queue_name(name), policy) != policy:
             raise ConfigError(f"queue {name!r} is in use already: declare it once, before its tasks")
+
+    def tune(self, policies: Mapping[str, Policy]) -> None:
+        """Let other policies hold for queues than those the code declared, in this process."""
+        self.queues |= policies
+        for task in self.tasks.values():
+            task.tune(self.queues[task.queue])
 
     @overload
     def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
@@ -169,7 +178,8 @@ class Unstuck:
     ) -> Task[Any, Any]:
         if not isinstance(retry, Retry | int | None):
             raise ConfigError(f"retry is {retry!r}: it must be a number of attempts or a Retry(…)")
-        tries = Retry(attempts=retry) if isinstance(retry, int) else retry or Retry()
+        usual = default_retry(os.environ)
+        tries = replace(usual, attempts=retry) if isinstance(retry, int) else retry or usual
         named = task_name(name or getattr(function, "__name__", ""))
         if named in self.tasks:
             raise ConfigError(f"task {named!r} is registered already: give one of the two another name=")

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from unstuck import frames
+from unstuck import frames, kin
 from unstuck.context import Context
 from unstuck.errors import UnstuckError
 from unstuck.handler import Handler
@@ -168,11 +168,4 @@ def _log_level() -> str:
 
 
 def _cause(code: int | None) -> str:
-    if code is None:
-        return "the nursery died with it"
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"signal {-code}"
+    return "the nursery died with it" if code is None else kin.cause_of_death(code)

@@ -82,7 +82,7 @@ class Jobs:
 
     async def cleanup_jobs(self, days: float = 14.0, queue: str | None = None) -> int:
         """Delete jobs that finished more than ``days`` days ago, completed and failed ones alike."""
-        number("days", days, 0.0, 3660.0)
+        number("days", days, 0.0, 3660.0, "days")
         return await self._in_batches(Filter(queue=queue, older_than=days * DAY), self.store.delete)
 
     async def recover_stale_jobs(self) -> int:

@@ -89,6 +89,16 @@ def end_strays(known: set[int]) -> list[int]:
     return ended
 
 
+def cause_of_death(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
+
+
 def _ground() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

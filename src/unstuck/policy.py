@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from unstuck.errors import ConfigError
+from unstuck.redact import redact
 
 YEAR = 366 * 86400.0
 LONGEST_LEASE = 7 * 86400.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,99}")
 _TASK = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 
 
@@ -53,7 +55,8 @@ class Policy:
     ``max_crashes`` None: a crash is an attempt like any other. ``lapse_backoff`` is the wait after a
     lease ran out; empty means the job is free at once. ``limit`` and ``lane_limit`` bound how many jobs
     run at a time on all workers together. ``stages`` are lease lengths of their own, by stage. Finished
-    jobs are kept for ``retention`` days, or for ever if it is None.
+    jobs are kept for ``retention`` days, or for ever if it is None. ``retention_from`` names an environment
+    variable that must say these days, 7 to 30, before a worker starts; whoever only enqueues does not need it.
     """
 
     lease: float = 20.0
@@ -65,25 +68,16 @@ class Policy:
     lane_limit: int | None = None
     stages: Mapping[str, float] = field(default_factory=dict)
     retention: float | None = 14.0
+    retention_from: str = ""
 
     def __post_init__(self) -> None:
-        number("heartbeat", self.heartbeat, 0.05, LONGEST_LEASE)
-        self._lease("lease", self.lease)
+        for each in fields(self):
+            check_field(each.name, getattr(self, each.name))
+        self._outlasts("lease", self.lease)
         for stage, seconds in self.stages.items():
-            self._lease(f"lease of stage {_short(stage)}", seconds)
-        if self.max_crashes is not None:
-            whole("max_crashes", self.max_crashes, 1, 1000)
-        _steps("lapse_backoff", self.lapse_backoff)
-        if not isinstance(self.rate, Rate | None):
-            raise ConfigError(f"rate is {_short(self.rate)}: it must be a Rate, for example Rate(20, per=60)")
-        for what in ("limit", "lane_limit"):
-            if (most := getattr(self, what)) is not None:
-                whole(what, most, 1, 1_000_000)
-        if self.retention is not None:
-            number("retention", self.retention, 0.01, 3660.0, "days")
+            self._outlasts(_lease_of(stage), seconds)
 
-    def _lease(self, what: str, seconds: float) -> None:
-        number(what, seconds, 0.5, LONGEST_LEASE)
+    def _outlasts(self, what: str, seconds: float) -> None:
         if seconds < 2 * self.heartbeat + max(1.0, seconds / 10):
             shortest = math.ceil(100 * max(2 * self.heartbeat + 1.0, 2 * self.heartbeat / 0.9)) / 100 + 0.01
             raise ConfigError(
@@ -100,11 +94,34 @@ class Policy:
         ]
 
 
+def check_field(name: str, value: Any) -> None:
+    """Refuse what a field of a Policy cannot be, whatever its other fields are."""
+    match name:
+        case "lease":
+            number(name, value, 0.5, LONGEST_LEASE)
+        case "heartbeat":
+            number(name, value, 0.05, LONGEST_LEASE)
+        case "max_crashes" if value is not None:
+            whole(name, value, 1, 1000)
+        case "lapse_backoff":
+            _steps(name, value)
+        case "rate" if not isinstance(value, Rate | None):
+            raise ConfigError(f"rate is {shown(value)}: it must be a Rate, for example Rate(20, per=60)")
+        case "limit" | "lane_limit" if value is not None:
+            whole(name, value, 1, 1_000_000)
+        case "stages":
+            _stages(value)
+        case "retention" if value is not None:
+            number(name, value, 0.01, 3660.0, "days")
+        case "retention_from" if value != "" and not (isinstance(value, str) and _VARIABLE.fullmatch(value)):
+            raise ConfigError(f"retention_from is {shown(value)}: it must name an environment variable")
+
+
 def queue_name(name: Any) -> str:
     """The name, if it can be one of a queue in every store."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"queue name {_short(name)} is not allowed: 1 to 100 letters, digits, '_', '.' or '-', "
+            f"queue name {shown(name)} is not allowed: 1 to 100 letters, digits, '_', '.' or '-', "
             "beginning with a letter or digit"
         )
     return name
@@ -113,7 +130,7 @@ def queue_name(name: Any) -> str:
 def task_name(name: Any) -> str:
     if not isinstance(name, str) or not _TASK.fullmatch(name):
         raise ConfigError(
-            f"task name {_short(name)} is not allowed: 1 to 128 letters, digits, '_', '.', ':' or '-', "
+            f"task name {shown(name)} is not allowed: 1 to 128 letters, digits, '_', '.', ':' or '-', "
             "beginning with a letter or '_'"
         )
     return name
@@ -121,19 +138,19 @@ def task_name(name: Any) -> str:
 
 def lane_name(lane: Any) -> str:
     if not isinstance(lane, str) or not 1 <= len(lane) <= 100 or not lane.isprintable():
-        raise ConfigError(f"lane {_short(lane)} is not allowed: a text of 1 to 100 printable characters")
+        raise ConfigError(f"lane {shown(lane)} is not allowed: a text of 1 to 100 printable characters")
     return lane
 
 
 def job_key(key: Any) -> str:
     if not isinstance(key, str) or not 1 <= len(key) <= 255 or not key.isprintable():
-        raise ConfigError(f"key {_short(key)} is not allowed: a text of 1 to 255 printable characters")
+        raise ConfigError(f"key {shown(key)} is not allowed: a text of 1 to 255 printable characters")
     return key
 
 
 def whole(what: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{what} is {_short(value)}: it must be a whole number from {least} to {most}")
+        raise ConfigError(f"{what} is {shown(value)}: it must be a whole number from {least} to {most}")
     return value
 
 
@@ -142,21 +159,33 @@ def number(what: str, value: Any, least: float, most: float, unit: str = "second
         isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most
     ):  # also NaN
         raise ConfigError(
-            f"{what} is {_short(value)}: it must be a number from {least:g} to {most:g} ({unit})"
+            f"{what} is {shown(value)}: it must be a number from {least:g} to {most:g} ({unit})"
         )
     return float(value)
 
 
 def _steps(what: str, steps: Any) -> None:
     if not isinstance(steps, tuple) or len(steps) > 100:
-        raise ConfigError(f"{what} is {_short(steps)}: it must be a tuple of at most 100 numbers (seconds)")
+        raise ConfigError(f"{what} is {shown(steps)}: it must be a tuple of at most 100 numbers (seconds)")
     for step in steps:
         number(what, step, 0.0, YEAR)
 
 
-def _short(value: Any) -> str:
+def _stages(stages: Any) -> None:
+    if not isinstance(stages, Mapping):
+        raise ConfigError(f"stages is {shown(stages)}: it must give a lease for each stage, in seconds")
+    for stage, seconds in stages.items():
+        number(_lease_of(stage), seconds, 0.5, LONGEST_LEASE)
+
+
+def _lease_of(stage: Any) -> str:
+    return f"lease of stage {shown(stage)}"
+
+
+def shown(value: Any, limit: int = 60) -> str:
+    """A value as a message can repeat it: short, on one line and without secrets."""
     try:
         text = repr(value)
     except ValueError:  # an integer with more digits than Python prints
         text = "a number of thousands of digits"
-    return text if len(text) <= 60 else text[:57] + "…"
+    return redact(text, limit)  # before it is cut: what is left of an address may no longer look like one

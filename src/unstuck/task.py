@@ -36,6 +36,7 @@ class QueueOptions(TypedDict, total=False):
     lane_limit: int | None
     stages: Mapping[str, float]
     retention: float | None
+    retention_from: str
 
 
 class TaskOptions(QueueOptions, total=False):
@@ -78,6 +79,12 @@ class Task(Generic[P, R]):
             backoff=retry.backoff,
             lapse_backoff=policy.lapse_backoff,
             timeout=None if timeout is None else number("timeout", timeout, 0.05, LONGEST),
+        )
+
+    def tune(self, policy: Policy) -> None:
+        """Let the jobs that are enqueued from now on carry what another policy says."""
+        self._pattern = structs.replace(
+            self._pattern, max_crashes=policy.max_crashes, lapse_backoff=policy.lapse_backoff
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -15,6 +15,8 @@ _VERBS = {
     "jobs": "unstuck.cli.jobs:jobs",
     "job": "unstuck.cli.jobs:job",
     "status": "unstuck.cli.jobs:status",
+    "pause": "unstuck.cli.queues:pause",
+    "resume": "unstuck.cli.queues:resume",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from unstuck.cli.output import (
     store_option,
     with_jobs,
 )
+from unstuck.environ import default_retry
 from unstuck.errors import ConfigError, PayloadError
 from unstuck.ids import digest, keyed_id, new_id
 from unstuck.jobs import Jobs
@@ -39,7 +41,7 @@ STATES = [str(status) for status in Status]
 @click.option("--priority", type=int, default=0, show_default=True, help="0 to 9, higher is sooner.")
 @click.option("--delay", type=float, default=0.0, help="Seconds to wait before it may run.")
 @click.option("--run-at", help="When it may run: 2027-01-31T08:00:00+01:00")
-@click.option("--max-attempts", type=int, default=3, show_default=True)
+@click.option("--max-attempts", type=int, help="Without it, what JOB_MAX_ATTEMPTS says, or 3.")
 @store_option
 @json_option
 @plainly
@@ -52,7 +54,7 @@ def enqueue(
     priority: int,
     delay: float,
     run_at: str | None,
-    max_attempts: int,
+    max_attempts: int | None,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -60,6 +62,7 @@ def enqueue(
     options = Options(key=key, again=again, priority=priority, delay=delay, run_at=_instant(run_at))
     text = encode(_arguments(payload), "payload")
     queue_name(queue)
+    usual = default_retry(os.environ)
     job = NewJob(
         queue=queue,
         task=task_name(task),
@@ -71,7 +74,8 @@ def enqueue(
         priority=options.priority,
         delay=options.delay,
         run_at=options.run_at,
-        max_attempts=whole("max-attempts", max_attempts, 1, 1000),
+        max_attempts=usual.attempts if max_attempts is None else whole("max-attempts", max_attempts, 1, 1000),
+        backoff=usual.backoff,
     )
 
     async def work(jobs: Jobs) -> Enqueued:

@@ -24,6 +24,7 @@ WRONG_INPUT = (ConfigError, PayloadError, UnknownJob)
 store_option = click.option(
     "--store", envvar="UNSTUCK_STORE", metavar="URL", help="Where the jobs are (or UNSTUCK_STORE)."
 )
+store_argument = click.option("--store", metavar="URL", help="Where the jobs are (or UNSTUCK_STORE).")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -35,7 +36,7 @@ def plainly(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except UnstuckError as error:
-            click.echo(f"unstuck: {redact(' '.join(str(error).split()), 500)}", err=True)
+            click.echo(f"unstuck: {redact(' '.join(str(error).split()), 4000)}", err=True)
             sys.exit(2 if isinstance(error, WRONG_INPUT) else 1)
         except BrokenPipeError:  # the reader of our output has gone, as `head` does
             sys.stderr.close()

@@ -10,104 +10,137 @@ import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 
 from unstuck.app import Unstuck
-from unstuck.cli.output import json_option, plainly, print_json, run_async, store_option, with_jobs
+from unstuck.cli.output import json_option, plainly, print_json, run_async, store_argument, with_jobs
 from unstuck.errors import ConfigError
 from unstuck.jobs import Jobs
-from unstuck.policy import number
 from unstuck.reaper import Reaper
+from unstuck.settings import LEVELS, Settings
+from unstuck.settings import load as load_settings
+from unstuck.supervisor import Supervisor, command, tell
 from unstuck.telemetry import log_json
 from unstuck.worker import Worker
 
-LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR"]
+HALTED = 3  # exit code of a worker that must not be started again before somebody has looked
 
 
 @click.command()
-@click.argument("app", metavar="MODULE:APP")
+@click.argument("app", metavar="MODULE:APP", required=False)
 @click.option("--queue", "queues", multiple=True, help="Only this queue; may be given several times.")
-@click.option("--concurrency", type=int, default=10, show_default=True, help="Jobs at a time.")
 @click.option(
-    "--grace",
-    type=float,
-    default=30.0,
-    show_default=True,
-    help="Seconds running jobs get when it is stopped.",
+    "--processes",
+    type=int,
+    help="Worker processes under one supervisor [default: 1]; 0 works in this process, without one.",
 )
+@click.option("--concurrency", type=int, help="Jobs at a time in each process. [default: 10]")
+@click.option("--grace", type=float, help="Seconds running jobs get when it is stopped. [default: 30]")
 @click.option(
     "--recovery",
     type=float,
-    default=60.0,
-    show_default=True,
-    help="Seconds between recoveries of lost jobs; 0 switches them off.",
+    help="Seconds between recoveries of lost jobs, 0 switches them off. [default: 60]",
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due any more.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="INFO", show_default=True)
-@store_option
+@click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
+@click.option("--log-level", type=click.Choice(LEVELS), help="[default: INFO]")
+@click.option("--under", hidden=True, help="The supervisor that started this process.")
+@store_argument
 @plainly
 def worker(
-    app: str,
+    app: str | None,
     queues: tuple[str, ...],
-    concurrency: int,
-    grace: float,
-    recovery: float,
+    config: Path | None,
     burst: bool,
-    log_level: str,
-    store: str | None,
+    under: str | None,
+    **given: Any,
 ) -> None:
     """Run the jobs of MODULE:APP, for example shop.tasks:app.
 
     SIGTERM and Ctrl-C take no more jobs and wait for the running ones; a second one ends at once.
     """
-    log_json(log_level)
-    found = load(app)
+    if under is None:
+        log_json()
+    settings = load_settings(config, os.environ, app=app, **given)
+    log_json(settings.log_level)
+    if settings.app is None:
+        raise ConfigError("no app is named: write it as MODULE:APP, for example shop.tasks:app")
+    if under is None and settings.processes > 0:
+        options = [("--queue", queue) for queue in queues]
+        options += [
+            (f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None
+        ]
+        options += [("--config", str(config))] if config else []
+        flags = ["--burst"] if burst else []
+        argv = command(["worker", settings.app, *chain.from_iterable(options), *flags])
+        sys.exit(run_async(supervise(argv, settings)))
+    found = load(settings.app)
+    found.tune(settings.policies(found.queues))
+    url = settings.store or found.url
+    name = None if under is None else tell(under, url, settings.recovery)
 
-    async def work() -> None:
+    async def work() -> int:
         one = Worker(
-            found, queues=queues or None, concurrency=concurrency, grace=grace, recovery=recovery, burst=burst
+            found,
+            queues=queues or None,
+            concurrency=settings.concurrency,
+            grace=settings.grace,
+            recovery=settings.recovery,
+            burst=burst,
+            id=name,
         )
         on_signals(one.stop)
         try:
-            async with found.using(store or found.url):
+            async with found.using(url):
                 await one.run()
         finally:
             if one.deaf:
-                leave()
+                leave(HALTED if one.halted else 0)
+        return HALTED if one.halted else 0
 
-    run_async(work())
+    sys.exit(run_async(work()))
+
+
+async def supervise(argv: list[str], settings: Settings) -> int:
+    supervisor = Supervisor(argv, processes=settings.processes, grace=settings.grace)
+    on_signals(supervisor.stop)
+    return await supervisor.run()
 
 
 @click.command()
 @click.option("--once", is_flag=True, help="Recover what is lost now, print how much that was, and end.")
-@click.option(
-    "--interval",
-    type=float,
-    envvar="REAPER_INTERVAL_SEC",
-    default=60.0,
-    show_default=True,
-    help="Seconds between recoveries.",
-)
-@click.option("--log-level", type=click.Choice(LEVELS), default="INFO", show_default=True)
-@store_option
+@click.option("--interval", type=float, help="Seconds between recoveries. [default: 60]")
+@click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
+@click.option("--log-level", type=click.Choice(LEVELS), help="[default: INFO]")
+@store_argument
 @json_option
 @plainly
-def reap(once: bool, interval: float, log_level: str, store: str | None, as_json: bool) -> None:
+def reap(
+    once: bool,
+    interval: float | None,
+    config: Path | None,
+    log_level: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """Recover jobs whose worker died: end the leases that ran out."""
-    log_json(log_level)
-    number("interval", interval, 0.0, 86400.0)
+    log_json()
+    settings = load_settings(config, os.environ, recovery=interval, log_level=log_level, store=store)
+    log_json(settings.log_level)
 
     async def work(jobs: Jobs) -> int:
         if once:
             return await jobs.recover_stale_jobs()
-        task = asyncio.create_task(Reaper(jobs.store, interval=interval).run())
+        task = asyncio.create_task(Reaper(jobs.store, interval=settings.recovery).run())
         on_signals(task.cancel)
         await asyncio.wait([task])
         return 0
 
-    recovered = with_jobs(store, work)
+    recovered = with_jobs(settings.store, work)
     if once:
         print_json({"recovered": recovered}) if as_json else click.echo(f"recovered {recovered} jobs")
 
@@ -144,12 +177,12 @@ def _place(error: Exception) -> str:
 
 def on_signals(stop: Callable[[], object]) -> None:
     loop = asyncio.get_running_loop()
-    for number_ in (signal.SIGTERM, signal.SIGINT):
+    for number_ in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number_, stop)
 
 
-def leave() -> None:
+def leave(code: int) -> None:
     """End the process although a handler does not: its job has been given back, and nobody can stop it."""
     logging.shutdown()
     sys.stdout.flush()
-    os._exit(0)
+    os._exit(code)

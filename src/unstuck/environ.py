@@ -1,0 +1,66 @@
+"""What environment variables say: numbers within their range, and how often a task is tried by default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from unstuck.errors import ConfigError
+from unstuck.policy import YEAR, Retry, number, whole
+
+_NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?", re.ASCII)
+_LONGEST_MS = round(YEAR * 1000)
+
+
+def text_in(environ: Mapping[str, str], name: str) -> str | None:
+    """What the variable says; one that is set to nothing says nothing."""
+    return environ.get(name, "").strip() or None
+
+
+def plain(text: str) -> int | float | str:
+    """The number that a text is. Any other text comes back as it is, for the number's check to refuse."""
+    if not _NUMBER.fullmatch(text):
+        return text
+    return float(text) if "." in text else int(text)
+
+
+def whole_in(environ: Mapping[str, str], names: tuple[str, ...], least: int, most: int) -> int | None:
+    """The whole number of the first variable that is set; those behind it must be in range, too."""
+    said = [whole(name, plain(text), least, most) for name in names if (text := text_in(environ, name))]
+    return said[0] if said else None
+
+
+def number_in(
+    environ: Mapping[str, str], names: tuple[str, ...], least: float, most: float, unit: str
+) -> float | None:
+    """As ``whole_in``, for numbers that need not be whole."""
+    said = [
+        number(name, plain(text), least, most, unit) for name in names if (text := text_in(environ, name))
+    ]
+    return said[0] if said else None
+
+
+def first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
+    """The name to blame for a value."""
+    return next((name for name in names if text_in(environ, name)), f"the default of {names[0]}")
+
+
+def default_retry(environ: Mapping[str, str]) -> Retry:
+    """What holds for a task that does not say it itself: JOB_… before QUEUE_… before 3 attempts after 1, 2, 4 s.
+
+    The delays double from the base up to the maximum, which is four times the base where none is set.
+    """
+    attempts = whole_in(environ, ("JOB_MAX_ATTEMPTS", "QUEUE_MAX_ATTEMPTS"), 1, 1000)
+    bases = ("JOB_BACKOFF_MS_BASE", "QUEUE_RETRY_BACKOFF_MS_BASE")
+    limits = ("JOB_BACKOFF_MS_MAX", "QUEUE_RETRY_BACKOFF_MS_MAX")
+    base = whole_in(environ, bases, 1, _LONGEST_MS) or 1000
+    most = whole_in(environ, limits, 1, _LONGEST_MS) or min(4 * base, _LONGEST_MS)
+    if most < base:
+        raise ConfigError(
+            f"{first_set(environ, limits)} is {most}, but the first delay is {base} ms "
+            f"({first_set(environ, bases)}): the longest must be at least the first"
+        )
+    steps = [base]
+    while steps[-1] < most:
+        steps.append(min(2 * steps[-1], most))
+    return Retry(attempts=attempts or 3, backoff=tuple(step / 1000 for step in steps))

@@ -1,0 +1,176 @@
+"""Supervisor: a small parent over worker processes. It never runs a job, so it is there when one of them dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from unstuck import kin
+from unstuck.errors import StoreError
+from unstuck.ids import process_id
+from unstuck.reaper import Reaper
+from unstuck.stores import open_store
+
+log = logging.getLogger("unstuck.supervisor")
+
+DONE, BAD_INPUT, HALTED = 0, 2, 3  # exit codes of a worker that mean something; any other is a crash
+STEADY = 60.0  # seconds after which a worker's death is not held against the next one
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a restart, after the first one, which comes at once
+FAREWELL = 15.0  # seconds beyond the grace until a worker that does not end is killed
+PATIENCE = 30.0  # seconds to try to tell the store of a death
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a worker says of itself when it starts, so that its parent can speak for it when it is dead."""
+
+    store: str
+    recovery: float
+
+
+class Supervisor:
+    """Keeps ``processes`` workers running, each started by ``argv`` and an option that names its parent.
+
+    A worker that dies has its leases ended at once, with the signal or exit code as the cause, and is
+    started again, later and later. One that halted, or that was told something wrong, is not.
+    """
+
+    def __init__(self, argv: Sequence[str], *, processes: int, grace: float) -> None:
+        self._argv = tuple(argv)
+        self._processes = processes
+        self._grace = grace
+        self._children: dict[int, asyncio.subprocess.Process] = {}
+        self._stopping = asyncio.Event()
+        self._signals = 0
+        self._codes: list[int] = []
+        self.told: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> int:
+        """Until all workers have ended for good; answers with the exit code that says how."""
+        kin.inherit_orphans()
+        try:
+            await asyncio.gather(*(self._keep(place) for place in range(self._processes)))
+        finally:
+            kin.end_strays(set())
+        for code in (BAD_INPUT, HALTED):
+            if code in self._codes:
+                return code
+        return max(self._codes, default=DONE)
+
+    def stop(self) -> None:
+        """Ask the workers to end when their jobs have; called again, at once."""
+        self._signals += 1
+        log.info("stopping %d worker processes", len(self._children))
+        self._stopping.set()
+        for child in self._children.values():
+            with suppress(ProcessLookupError):
+                child.send_signal(signal.SIGTERM)
+
+    async def _keep(self, place: int) -> None:
+        if place > 0:  # when the first has come up: what is wrong with it is told once
+            stopping = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait([self.told, stopping], return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+        pause = 0.0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = await self._live(place)
+            if self._stopping.is_set() or code in (DONE, BAD_INPUT, HALTED):
+                self._codes.append(code if code >= 0 else 1)
+                if code == BAD_INPUT and not self._stopping.is_set():
+                    self.stop()  # the others would be told the same
+                return
+            if time.monotonic() - began > STEADY:
+                pause = 0.0
+            log.warning("starting another worker in %.1f s", pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+            pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
+
+    async def _live(self, place: int) -> int:
+        """One worker from its start to its burial; answers with its exit code."""
+        owner = process_id("worker")
+        hears, tells = os.pipe()
+        under = f"{os.getpid()}:{tells}:{owner}"
+        # From the main thread, because a worker ends with the thread that started it; in a group of its own,
+        # because a Ctrl-C shall reach the parent alone, which asks its workers to end.
+        child = await asyncio.create_subprocess_exec(
+            *self._argv, "--under", under, pass_fds=[tells], process_group=0
+        )
+        os.close(tells)
+        self._children[place] = child
+        listening = asyncio.create_task(self._listen(hears))
+        try:
+            code = await self._ended(child)
+        finally:
+            del self._children[place]
+            listening.cancel()
+        if left := kin.end_strays({one.pid for one in self._children.values()}):
+            log.warning("killed %d processes that worker %s left behind", len(left), owner)
+        if code not in (DONE, BAD_INPUT):
+            log.error("worker %s (pid %d) died: %s", owner, child.pid, kin.cause_of_death(code))
+            await self._speak_for(owner, kin.cause_of_death(code))
+        return code
+
+    async def _ended(self, child: asyncio.subprocess.Process) -> int:
+        """Its exit code, once it has ended; a worker that does not end in time is killed."""
+        waiting = asyncio.create_task(child.wait())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            await asyncio.wait([waiting], timeout=self._grace + FAREWELL)
+        if not waiting.done():
+            log.error("worker process %d does not end: killing it", child.pid)
+            child.kill()
+        stopping.cancel()
+        return await waiting
+
+    async def _listen(self, fd: int) -> None:
+        """Hear which store the worker uses. Only the app knows it, and only the worker has loaded the app."""
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb")
+        )
+        try:
+            if (line := await reader.readline()) and not self.told.done():
+                self.told.set_result(Told(**json.loads(line)))
+        finally:
+            transport.close()
+
+    async def _speak_for(self, owner: str, why: str) -> None:
+        """End the leases of a worker that died, on its behalf. If that fails they run out."""
+        if not self.told.done() or not (told := self.told.result()).recovery:
+            return
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            try:
+                async with open_store(told.store) as store:
+                    await Reaper(store).recover(of=owner, cause=why)
+                return
+            except StoreError as error:
+                log.warning("the leases of %s could not be ended, will try again: %s", owner, error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), 1.0)
+                return
+
+
+def tell(under: str, store: str, recovery: float) -> str:
+    """In the worker: be bound to the parent, tell it what it needs to know, and learn one's own name."""
+    parent, fd, owner = under.split(":", 2)
+    kin.die_with_parent(signal.SIGTERM, int(parent))
+    with os.fdopen(int(fd), "w") as parents_ear, suppress(BrokenPipeError):
+        print(json.dumps({"store": store, "recovery": recovery}), file=parents_ear)
+    return owner
+
+
+def command(arguments: Sequence[str]) -> list[str]:
+    """How to start this program again as a worker."""
+    return [sys.executable, "-m", "unstuck", *arguments]

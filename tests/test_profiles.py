@@ -1,0 +1,238 @@
+"""What the environment says of retries, and the queues of embeddings and media."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+from support.work import burst
+
+from unstuck import ConfigError, Filter, Jobs, Policy, Rate, Reaper, Retry, Unstuck, current_job
+from unstuck.environ import default_retry
+from unstuck.model import Beat, Worker
+from unstuck.profiles import embedding, pipeline
+from unstuck.store import Share
+from unstuck.testing import SQLiteHarness
+
+pytestmark = pytest.mark.anyio
+
+
+def refusal(call: Any, *args: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call(*args)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "retry"),
+    [
+        ({}, Retry(attempts=3, backoff=(1.0, 2.0, 4.0))),
+        ({"QUEUE_MAX_ATTEMPTS": "5"}, Retry(attempts=5)),
+        ({"QUEUE_MAX_ATTEMPTS": "5", "JOB_MAX_ATTEMPTS": "7"}, Retry(attempts=7)),
+        ({"QUEUE_RETRY_BACKOFF_MS_BASE": "500"}, Retry(backoff=(0.5, 1.0, 2.0))),
+        (
+            {"QUEUE_RETRY_BACKOFF_MS_BASE": "500", "JOB_BACKOFF_MS_BASE": "100"},
+            Retry(backoff=(0.1, 0.2, 0.4)),
+        ),
+        ({"QUEUE_RETRY_BACKOFF_MS_MAX": "9000"}, Retry(backoff=(1.0, 2.0, 4.0, 8.0, 9.0))),
+        (
+            {"QUEUE_RETRY_BACKOFF_MS_MAX": "9000", "JOB_BACKOFF_MS_MAX": "3000"},
+            Retry(backoff=(1.0, 2.0, 3.0)),
+        ),
+        ({"QUEUE_RETRY_BACKOFF_MS_BASE": "10", "JOB_BACKOFF_MS_MAX": "10"}, Retry(backoff=(0.01,))),
+        ({"JOB_MAX_ATTEMPTS": "", "QUEUE_MAX_ATTEMPTS": " 4 "}, Retry(attempts=4)),
+    ],
+)
+def test_job_variables_win_over_queue_variables_over_what_is_built_in(
+    environ: dict[str, str], retry: Retry
+) -> None:
+    assert default_retry(environ) == retry
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "3x", "2.5", "nan", "1e9"])
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "JOB_MAX_ATTEMPTS", "JOB_BACKOFF_MS_BASE", "JOB_BACKOFF_MS_MAX",
+        "QUEUE_MAX_ATTEMPTS", "QUEUE_RETRY_BACKOFF_MS_BASE", "QUEUE_RETRY_BACKOFF_MS_MAX",
+    ],
+)  # fmt: skip
+def test_a_retry_variable_out_of_range_is_refused_by_name(variable: str, text: str) -> None:
+    told = refusal(default_retry, {"JOB_MAX_ATTEMPTS": "5", variable: text})
+
+    assert told.startswith(f"{variable} is ")
+    assert "it must be a whole number from 1 to " in told
+
+
+def test_a_longest_delay_below_the_first_is_refused_with_both_names() -> None:
+    told = refusal(default_retry, {"JOB_BACKOFF_MS_BASE": "500", "QUEUE_RETRY_BACKOFF_MS_MAX": "499"})
+    alone = refusal(default_retry, {"JOB_BACKOFF_MS_MAX": "999"})
+
+    assert told == (
+        "QUEUE_RETRY_BACKOFF_MS_MAX is 499, but the first delay is 500 ms (JOB_BACKOFF_MS_BASE): "
+        "the longest must be at least the first"
+    )
+    assert "(the default of JOB_BACKOFF_MS_BASE)" in alone
+
+
+@pytest.mark.accepts("REAP-073", "REAP-074")
+async def test_a_job_carries_the_environments_retries_unless_its_task_says_its_own(
+    app: Unstuck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUEUE_MAX_ATTEMPTS", "9")
+    monkeypatch.setenv("QUEUE_RETRY_BACKOFF_MS_BASE", "100")
+    monkeypatch.setenv("QUEUE_RETRY_BACKOFF_MS_MAX", "300")
+    tasks = [app.task(name="by_queue")(lambda: None)]
+    monkeypatch.setenv("JOB_MAX_ATTEMPTS", "8")
+    tasks.append(app.task(name="by_job")(lambda: None))
+    tasks.append(app.task(name="by_number", retry=2)(lambda: None))
+    tasks.append(app.task(name="by_itself", retry=Retry(attempts=4, backoff=(5.0,)))(lambda: None))
+    for task in tasks:
+        await task.enqueue()
+
+    jobs = (await (await app.jobs()).find(Filter())).jobs
+    assert {job.task: (job.max_attempts, job.backoff) for job in jobs} == {
+        "by_queue": (9, (0.1, 0.2, 0.3)),
+        "by_job": (8, (0.1, 0.2, 0.3)),
+        "by_number": (2, (0.1, 0.2, 0.3)),
+        "by_itself": (4, (5.0,)),
+    }
+
+
+@pytest.mark.accepts("EMB-151", "EMB-152")
+def test_embeddings_are_limited_to_20_a_minute_unless_the_environment_says_otherwise() -> None:
+    environ = {"EMBEDDING_RATE_LIMIT_TOKENS": "100", "EMBEDDING_RATE_LIMIT_INTERVAL": "1500"}
+
+    assert embedding({}).get("rate") == Rate(20, per=60.0)
+    assert embedding(environ).get("rate") == Rate(100, per=1.5)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("EMBEDDING_RATE_LIMIT_TOKENS", "0"), ("EMBEDDING_RATE_LIMIT_TOKENS", "many"),
+        ("EMBEDDING_RATE_LIMIT_INTERVAL", "60s"), ("EMBEDDING_RATE_LIMIT_INTERVAL", "99"),
+    ],
+)  # fmt: skip
+def test_a_rate_out_of_range_is_refused_by_name(variable: str, text: str) -> None:
+    assert refusal(embedding, {variable: text}).startswith(f"{variable} is ")
+
+
+async def test_whoever_only_enqueues_embeddings_needs_no_retention(app: Unstuck) -> None:
+    app.queue("embedding", **embedding({"EMBED_JOB_RETENTION_DAYS": "14 days"}))
+    task = app.task(name="embed", queue="embedding")(lambda: None)
+    await task.enqueue()
+
+    policy = app.queues["embedding"]
+    assert (policy.retention, policy.retention_from) == (14.0, "EMBED_JOB_RETENTION_DAYS")
+    assert (policy.heartbeat, policy.max_crashes, policy.lapse_backoff) == (120.0, 10, ())
+
+
+@pytest.mark.parametrize("name", ["embed days", "1A", 5, None])
+def test_a_retention_comes_from_something_that_can_be_a_variable(name: Any) -> None:
+    assert refusal(lambda: Policy(retention_from=name)).startswith("retention_from is ")
+
+
+async def lease_of(app: Unstuck, queue: str) -> float:
+    """For how many seconds a worker leases a job of the queue."""
+    seen: list[float] = []
+
+    @app.task(name=f"look at {queue}".replace(" ", "_"), queue=queue)
+    async def look() -> None:
+        job = await (await app.jobs()).get(current_job().id)
+        beat: datetime | None = job.heartbeat_at or job.started_at
+        assert job.lease_until is not None
+        assert beat is not None
+        seen.append((job.lease_until - beat).total_seconds())
+
+    await look.enqueue()
+    await burst(app)
+    return round(seen[0])
+
+
+@pytest.mark.accepts("EMB-145")
+async def test_an_embedding_is_leased_for_five_minutes_and_again_with_each_beat(
+    app: Unstuck, harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")  # its worker does not start without
+    app.queue("embedding", **embedding({}))
+    assert await lease_of(app, "embedding") == 300
+
+    policy = app.queues["embedding"]
+    await app.task(name="embed", queue="embedding")(lambda: None).enqueue()
+    [job] = await harness.store.lease({"embedding": Share(policy.lease, 1)}, 1, "w")
+    for _ in range(4):
+        await harness.age(policy.heartbeat)
+        await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, policy.lease)])
+        assert await Reaper(harness.store).recover() == []
+    await harness.age(301)
+    assert len(await Reaper(harness.store).recover()) == 1
+
+
+@pytest.mark.accepts("REAP-031", "REAP-032", "REAP-033")
+async def test_a_stage_is_leased_for_its_own_time_times_its_factor(app: Unstuck) -> None:
+    environ = {"JOB_SLA_FACTOR": "3", "JOB_SLA_FACTOR_ASR": "1.5", "JOB_LEASE_SEC_BURNIN": "900"}
+    app.queue("clip", **pipeline("clip", environ))
+    app.queue("asr", **pipeline("asr", environ))
+    app.queue("burnin", **pipeline("burnin", environ))
+
+    assert [await lease_of(app, stage) for stage in ("clip", "asr", "burnin")] == [360, 900, 2700]
+
+
+def test_a_stage_has_a_lease_without_any_variable() -> None:
+    stages = [Policy(**pipeline(stage, {})) for stage in ("clip", "asr", "burnin")]  # type: ignore[arg-type]
+
+    assert [policy.lease for policy in stages] == [120, 600, 600]
+    assert {(policy.heartbeat, policy.max_crashes, policy.retention) for policy in stages} == {(12, None, 14)}
+
+
+def test_a_variable_for_all_stages_gives_way_to_that_of_one() -> None:
+    environ = {"JOB_LEASE_SEC": "300", "JOB_LEASE_SEC_ASR": "900"}
+
+    assert (pipeline("clip", environ).get("lease"), pipeline("asr", environ).get("lease")) == (300, 900)
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        (
+            {"JOB_LEASE_SEC_ASR": "29"},
+            "JOB_LEASE_SEC_ASR is 29: it must be a number from 30 to 604800 (seconds)",
+        ),
+        ({"JOB_LEASE_SEC": "10m"}, "JOB_LEASE_SEC is '10m': it must be a number from 30 to 604800 (seconds)"),
+        (
+            {"JOB_SLA_FACTOR": "0"},
+            "JOB_SLA_FACTOR is 0: it must be a number from 1 to 1000 (times the lease)",
+        ),
+        (
+            {"JOB_LEASE_SEC": "604800", "JOB_SLA_FACTOR_ASR": "2"},
+            "JOB_LEASE_SEC × JOB_SLA_FACTOR_ASR is 604800 × 2 seconds: a lease may be at most 604800 seconds",
+        ),
+    ],
+)
+def test_a_lease_of_a_stage_out_of_range_is_refused_by_name(environ: dict[str, str], told: str) -> None:
+    assert refusal(pipeline, "asr", environ) == told
+    assert refusal(pipeline, "mux", {}) == "stage 'mux' is not known: clip, asr or burnin"
+
+
+def test_the_shortest_lease_of_a_stage_is_one_that_a_policy_takes() -> None:
+    assert Policy(**pipeline("clip", {"JOB_LEASE_SEC": "30"})).lease == 30  # type: ignore[arg-type]
+
+
+@pytest.mark.accepts("REAP-050")
+async def test_a_stage_that_lost_its_worker_waits_longer_each_time(
+    app: Unstuck, harness: SQLiteHarness
+) -> None:
+    app.queue("asr", **pipeline("asr", {}))
+    task = app.task(name="listen", queue="asr", retry=4)(lambda: None)
+    handle = await task.enqueue()
+    waits = []
+    for _ in range(3):
+        await harness.store.lease({"asr": Share(600, 1)}, 1, "crashed worker")
+        await harness.age(700)
+        await Reaper(harness.store).recover()
+        job = await Jobs(harness.store).get(handle.id)
+        waits.append((job.run_at - (await harness.store.clock()).now).total_seconds())
+        await harness.age(1000)
+
+    for wait, step in zip(waits, (30, 120, 600), strict=True):
+        assert step - 5 < wait <= 1.2 * step
