@@ -3,7 +3,7 @@
 from unstuck.app import Unstuck
 from unstuck.call import Call
 from unstuck.classify import classify, register
-from unstuck.context import Context, current_job
+from unstuck.context import Context, current_job, current_jobs
 from unstuck.errors import (
     ConfigError,
     Critical,
@@ -12,7 +12,10 @@ from unstuck.errors import (
     JobPending,
     PayloadError,
     Permanent,
+    QuotaExhausted,
+    RateLimited,
     SchemaError,
+    Snooze,
     StoreDamaged,
     StoreError,
     StoreUnavailable,
@@ -47,10 +50,13 @@ __all__ = [
     "PayloadError",
     "Permanent",
     "Policy",
+    "QuotaExhausted",
     "Rate",
+    "RateLimited",
     "Reaper",
     "Retry",
     "SchemaError",
+    "Snooze",
     "Status",
     "StoreDamaged",
     "StoreError",
@@ -64,6 +70,7 @@ __all__ = [
     "Worker",
     "classify",
     "current_job",
+    "current_jobs",
     "open_store",
     "register",
 ]

@@ -139,7 +139,7 @@ class Reaper:
                 break
         self._next_end, self._failing, self._answered = taken.next_end, False, time.monotonic()
         self.scan_ms = round((self._answered - started) * 1000, 3)
-        self._tell(done, f"its worker {of} died: {cause}" if of else "its lease ran out")
+        self._tell(done, f"worker {of} died: {cause}" if of else "")
         return done
 
     async def _settle(self, taken: Reclaimed, of: str | None, cause: str) -> list[Outcome]:
@@ -188,17 +188,18 @@ class Reaper:
             pause = min(pause, self._next_end + random.uniform(0.05, 0.15))  # noqa: S311
         return max(pause, SHORTEST_PAUSE)
 
-    def _tell(self, done: Sequence[Outcome], why: str) -> None:
+    def _tell(self, done: Sequence[Outcome], dead: str) -> None:
         """Each recovery is told; those in between that found nothing only once an interval."""
-        if not done and self._answered - self._told < self._interval:
+        if not done and (dead or self._answered - self._told < self._interval):
             return
-        self._told = self._answered
+        if not dead:
+            self._told = self._answered
         failures = sum(outcome.word is Word.FAILED for outcome in done)
         log.log(
             logging.WARNING if done else logging.INFO,
-            "recovered %d jobs (%s): %d requeued, %d failed",
+            "recovered %d jobs: %s: %d requeued, %d failed",
             len(done),
-            why,
+            dead or "their leases ran out",
             len(done) - failures,
             failures,
             extra={

@@ -11,11 +11,10 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from unstuck import kin
 from unstuck.errors import StoreError
-from unstuck.ids import process_id
 from unstuck.reaper import Reaper
 from unstuck.stores import open_store
 
@@ -32,6 +31,7 @@ PATIENCE = 30.0  # seconds to try to tell the store of a death
 class Told:
     """What a worker says of itself when it starts, so that its parent can speak for it when it is dead."""
 
+    id: str
     store: str
     recovery: float
 
@@ -51,7 +51,8 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._signals = 0
         self._codes: list[int] = []
-        self.told: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+        self.up = asyncio.Event()  # the first worker has come up and told us of itself, or never will
+        self.told: Told | None = None
 
     async def run(self) -> int:
         """Until all workers have ended for good; answers with the exit code that says how."""
@@ -68,23 +69,25 @@ class Supervisor:
     def stop(self) -> None:
         """Ask the workers to end when their jobs have; called again, at once."""
         self._signals += 1
-        log.info("stopping %d worker processes", len(self._children))
+        if self._children:
+            log.info("stopping %d worker processes", len(self._children))
         self._stopping.set()
+        self.up.set()
         for child in self._children.values():
             with suppress(ProcessLookupError):
                 child.send_signal(signal.SIGTERM)
 
     async def _keep(self, place: int) -> None:
         if place > 0:  # when the first has come up: what is wrong with it is told once
-            stopping = asyncio.create_task(self._stopping.wait())
-            await asyncio.wait([self.told, stopping], return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
+            await self.up.wait()
         pause = 0.0
         while not self._stopping.is_set():
             began = time.monotonic()
             code = await self._live(place)
             if self._stopping.is_set() or code in (DONE, BAD_INPUT, HALTED):
                 self._codes.append(code if code >= 0 else 1)
+                if code in (BAD_INPUT, DONE) and place == 0:
+                    self.up.set()
                 if code == BAD_INPUT and not self._stopping.is_set():
                     self.stop()  # the others would be told the same
                 return
@@ -97,9 +100,8 @@ class Supervisor:
 
     async def _live(self, place: int) -> int:
         """One worker from its start to its burial; answers with its exit code."""
-        owner = process_id("worker")
         hears, tells = os.pipe()
-        under = f"{os.getpid()}:{tells}:{owner}"
+        under = f"{os.getpid()}:{tells}"
         # From the main thread, because a worker ends with the thread that started it; in a group of its own,
         # because a Ctrl-C shall reach the parent alone, which asks its workers to end.
         child = await asyncio.create_subprocess_exec(
@@ -112,12 +114,13 @@ class Supervisor:
             code = await self._ended(child)
         finally:
             del self._children[place]
-            listening.cancel()
         if left := kin.end_strays({one.pid for one in self._children.values()}):
-            log.warning("killed %d processes that worker %s left behind", len(left), owner)
+            log.warning("killed %d processes that worker process %d left behind", len(left), child.pid)
+        told = await listening  # the pipe has ended with the worker
         if code not in (DONE, BAD_INPUT):
-            log.error("worker %s (pid %d) died: %s", owner, child.pid, kin.cause_of_death(code))
-            await self._speak_for(owner, kin.cause_of_death(code))
+            log.error("worker process %d died: %s", child.pid, kin.cause_of_death(code))
+            if told and told.recovery:
+                await self._speak_for(told, kin.cause_of_death(code))
         return code
 
     async def _ended(self, child: asyncio.subprocess.Process) -> int:
@@ -133,42 +136,43 @@ class Supervisor:
         stopping.cancel()
         return await waiting
 
-    async def _listen(self, fd: int) -> None:
+    async def _listen(self, fd: int) -> Told | None:
         """Hear which store the worker uses. Only the app knows it, and only the worker has loaded the app."""
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb")
         )
         try:
-            if (line := await reader.readline()) and not self.told.done():
-                self.told.set_result(Told(**json.loads(line)))
+            if not (line := await reader.readline()):
+                return None
+            self.told = Told(**json.loads(line))
+            self.up.set()
+            return self.told
         finally:
             transport.close()
 
-    async def _speak_for(self, owner: str, why: str) -> None:
+    async def _speak_for(self, told: Told, why: str) -> None:
         """End the leases of a worker that died, on its behalf. If that fails they run out."""
-        if not self.told.done() or not (told := self.told.result()).recovery:
-            return
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             try:
                 async with open_store(told.store) as store:
-                    await Reaper(store).recover(of=owner, cause=why)
-                return
+                    await Reaper(store).recover(of=told.id, cause=why)
             except StoreError as error:
-                log.warning("the leases of %s could not be ended, will try again: %s", owner, error)
+                log.warning("the leases of %s could not be ended, will try again: %s", told.id, error)
+            else:
+                return
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), 1.0)
                 return
 
 
-def tell(under: str, store: str, recovery: float) -> str:
-    """In the worker: be bound to the parent, tell it what it needs to know, and learn one's own name."""
-    parent, fd, owner = under.split(":", 2)
+def tell(under: str, told: Told) -> None:
+    """In the worker: be bound to the parent, and tell it what it needs to know."""
+    parent, _, fd = under.partition(":")
     kin.die_with_parent(signal.SIGTERM, int(parent))
     with os.fdopen(int(fd), "w") as parents_ear, suppress(BrokenPipeError):
-        print(json.dumps({"store": store, "recovery": recovery}), file=parents_ear)
-    return owner
+        print(json.dumps(asdict(told)), file=parents_ear)
 
 
 def command(arguments: Sequence[str]) -> list[str]:

@@ -51,10 +51,9 @@ class Worker:
         grace: float = 30.0,
         recovery: float = 60.0,
         burst: bool = False,
-        id: str | None = None,
     ) -> None:
         self.app = app
-        self.id = id or process_id("worker")
+        self.id = process_id("worker")
         self._queues = app.policies(queues)
         self._batch = {
             name: max([1, *(task.handler.batch for task in app.tasks.values() if task.queue == name)])

@@ -23,7 +23,7 @@ from unstuck.jobs import Jobs
 from unstuck.reaper import Reaper
 from unstuck.settings import LEVELS, Settings
 from unstuck.settings import load as load_settings
-from unstuck.supervisor import Supervisor, command, tell
+from unstuck.supervisor import Supervisor, Told, command, tell
 from unstuck.telemetry import log_json
 from unstuck.worker import Worker
 
@@ -81,7 +81,6 @@ def worker(
     found = load(settings.app)
     found.tune(settings.policies(found.queues))
     url = settings.store or found.url
-    name = None if under is None else tell(under, url, settings.recovery)
 
     async def work() -> int:
         one = Worker(
@@ -91,9 +90,10 @@ def worker(
             grace=settings.grace,
             recovery=settings.recovery,
             burst=burst,
-            id=name,
         )
         on_signals(one.stop)
+        if under is not None:
+            tell(under, Told(one.id, url, settings.recovery))
         try:
             async with found.using(url):
                 await one.run()
