@@ -12,6 +12,7 @@ from unstuck.call import Call
 from unstuck.errors import PayloadError, UnstuckError
 from unstuck.model import Job, Json
 from unstuck.payload import encode
+from unstuck.telemetry import bounded
 
 log = logging.getLogger("unstuck.job")
 
@@ -58,9 +59,9 @@ class Context:
         self.follow_ups.append(call)
 
     def log(self, message: str, **facts: Any) -> None:
-        log.info(
-            message, extra={"jobId": self.job.id, "queue": self.job.queue, "task": self.job.task} | facts
-        )
+        said = {"jobId": self.job.id, "queue": self.job.queue, "task": self.job.task}
+        # Under a key of their own: logging refuses names such as "args", and no fact may pass for the job's id.
+        log.info(message, extra=said | ({"facts": bounded(facts)} if facts else {}))
 
 
 _current: ContextVar[Context] = ContextVar("unstuck_job")
