@@ -40,13 +40,15 @@ class Vitals:
         self._succeeded: float | None = None
         self._halted = ""
         self._recovery = True
-        self._consumed = clock()
+        self._consumed = self._reported = clock()
+        self._done = [0, 0]  # successes and failures since the last report
 
     def success(self) -> None:
         with self._lock:
             before, self._in_a_row = self._in_a_row, 0
             self._succeeded = time.time()
             self._outcomes.append(None)
+            self._done[0] += 1
         if before >= WORTH_TELLING:
             self._tell(logging.INFO, f"recovered: a job succeeded after {before} failures in a row", before)
 
@@ -55,6 +57,7 @@ class Vitals:
         with self._lock:
             self._in_a_row = count = self._in_a_row + 1
             self._outcomes.append(code)
+            self._done[1] += 1
         if count == TOO_MANY:
             self._tell(logging.WARNING, f"{count} failures in a row, the last one {code}: DEGRADED", count)
 
@@ -98,6 +101,30 @@ class Vitals:
             patterns=dict(codes.most_common(PATTERNS)) if why else {},
             consuming=idle < IDLE and not self._halted,
             recovering=self._recovery,
+        )
+
+    def report(self, every: float = 60.0) -> None:
+        """Log what was done since the last report, if that is ``every`` seconds ago and there is anything to say."""
+        with self._lock:
+            seconds = self._clock() - self._reported
+            if seconds < every or not any(self._done):
+                return
+            (successes, failures), self._done = self._done, [0, 0]
+            self._reported += seconds
+        health = self.health()
+        log.info(
+            "%d jobs succeeded and %d attempts failed in %.0f s",
+            successes,
+            failures,
+            seconds,
+            extra={
+                "workerId": self._worker,
+                "succeeded": successes,
+                "failed": failures,
+                "seconds": round(seconds, 3),
+                "status": health.status,
+                "consecutiveFailures": health.consecutive_failures,
+            },
         )
 
     def _tell(self, level: int, message: str, count: int) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from unstuck.classify import failure
 from unstuck.model import Job
@@ -20,7 +20,7 @@ _NOTHING = nullcontext()
 
 def current() -> str | None:
     """The traceparent of the span that is open here, to travel with a job; None without one."""
-    if "opentelemetry.trace" not in sys.modules:
+    if "opentelemetry.trace" not in sys.modules or not _api().get_current_span().get_span_context().is_valid:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -39,12 +39,18 @@ def _tracer() -> Tracer | None:
     """None unless spans go anywhere: whoever set up an SDK has imported the API."""
     if "opentelemetry.trace" not in sys.modules:
         return None
-    from opentelemetry import trace
-
-    provider = trace.get_tracer_provider()
-    if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+    provider = _api().get_tracer_provider()
+    if isinstance(provider, (_api().ProxyTracerProvider, _api().NoOpTracerProvider)):
         return None
     return _tracer_of(provider)
+
+
+@cache
+def _api() -> Any:
+    # An import even though it is loaded, because another thread may be loading it at this moment.
+    from opentelemetry import trace
+
+    return trace
 
 
 @lru_cache(maxsize=1)
