@@ -4,7 +4,9 @@ import asyncio
 import importlib
 import re
 import socket
+import struct
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -206,6 +208,32 @@ def test_a_store_that_hangs_does_not_hang_the_scrape(
     assert "Traceback" not in capfd.readouterr().err
 
 
+class Deaf:
+    """A driver that blocks the event loop it runs on."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    async def __aenter__(self) -> Any:
+        self.gate.wait(60)
+        raise OSError("no route to host")
+
+
+def test_a_driver_that_blocks_its_loop_hangs_neither_the_scrape_nor_the_close(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from unstuck import metrics
+
+    monkeypatch.setattr(metrics, "PATIENCE", 0.1)
+    deaf, began = Deaf(), time.monotonic()
+    with metrics.MetricsServer(lambda: deaf, 0, "127.0.0.1") as server:  # type: ignore[arg-type,return-value]
+        assert scrape(server.port) == {("unstuck_up",): 0}
+
+    assert time.monotonic() - began < 20
+    deaf.gate.set()
+    server._reader._thread.join(20)
+
+
 def eventually(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 30
     while not holds():
@@ -258,6 +286,7 @@ def test_a_client_that_hangs_up_leaves_no_traceback(
     with serve_metrics(f"sqlite:///{tmp_path}/jobs.db", 0) as server:
         for said in (b"", b"GET /metrics HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", server.port)) as rude:
+                rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # as if it died
                 rude.sendall(said)
         assert scrape(server.port)[("unstuck_up",)] == 1
 

@@ -60,12 +60,11 @@ def _tracer_of(provider: TracerProvider) -> Tracer:
 
 @contextmanager
 def _traced(tracer: Tracer, job: Job) -> Iterator[None]:
-    from opentelemetry.context import Context
     from opentelemetry.trace import SpanKind, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     # Without a trace of its own the job begins one: what is open in the worker has nothing to do with it.
-    parent = TraceContextTextMapPropagator().extract({"traceparent": job.trace or ""}, Context())
+    parent = TraceContextTextMapPropagator().extract({"traceparent": job.trace or ""})
     with tracer.start_as_current_span(
         f"process {job.task}",
         context=parent,
