@@ -24,6 +24,7 @@ from unstuck.errors import (
     UnstuckError,
 )
 from unstuck.handle import Handle, SyncHandle
+from unstuck.health import HealthStatus
 from unstuck.jobs import Jobs
 from unstuck.model import Category, Event, Failure, Filter, Job, Status
 from unstuck.policy import Policy, Rate, Retry
@@ -42,6 +43,7 @@ __all__ = [
     "Failure",
     "Filter",
     "Handle",
+    "HealthStatus",
     "Job",
     "JobError",
     "JobFailed",

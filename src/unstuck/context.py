@@ -15,6 +15,7 @@ from unstuck.errors import PayloadError, UnstuckError
 from unstuck.model import Job, Json
 from unstuck.payload import encode
 from unstuck.policy import LONGEST_LEASE, number
+from unstuck.telemetry import bounded
 
 log = logging.getLogger("unstuck.job")
 
@@ -78,12 +79,15 @@ class Context:
 
     def bind(self, **facts: Any) -> None:
         """Let every log line about this job carry these facts, also the one that tells of its failure."""
-        self.facts |= facts
-        self._said("bind", facts)
+        told = bounded(facts)
+        self.facts |= told
+        self._said("bind", told)
 
     def log(self, message: str, **facts: Any) -> None:
-        known = {"jobId": self.job.id, "queue": self.job.queue, "task": self.job.task}
-        log.info(message, extra=known | {"facts": self.facts | facts})
+        said = {"jobId": self.job.id, "queue": self.job.queue, "task": self.job.task}
+        # Under a key of their own: logging refuses names such as "args", and no fact may pass for the job's id.
+        all_facts = self.facts | bounded(facts)
+        log.info(message, extra=said | ({"facts": all_facts} if all_facts else {}))
 
     def _said(self, word: str, value: Any) -> None:
         self.said_at = time.monotonic()

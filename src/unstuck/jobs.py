@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 
 from unstuck.errors import UnknownJob
+from unstuck.health import HealthStatus, alive, health_status
 from unstuck.model import Event, Filter, Job, NewJob, Ref, Settled, Status, Worker, released
 from unstuck.policy import number, queue_name, whole
 from unstuck.reaper import Reaper
@@ -14,7 +15,6 @@ from unstuck.store import Counts, Enqueued, Page, Store
 AT_ONCE = 1000
 DAY = 86400.0
 _Step = Callable[[Filter, int], Awaitable[int]]
-WORKER_SILENT = 60.0  # seconds after which a worker no longer counts as one that could take a job
 
 
 class Jobs:
@@ -52,6 +52,13 @@ class Jobs:
         """How many jobs are in each state, in one queue or in all."""
         counts = [of for of in await self.store.count() if queue in (None, of.queue)]
         return {str(status): sum(getattr(of, status) for of in counts) for status in Status}
+
+    async def get_health_status(self, queue: str | None = None) -> HealthStatus:
+        """HEALTHY, DEGRADED or CRITICAL, and why: of one queue and those who take it, or of all."""
+        if queue is not None:
+            queue_name(queue)
+        now = (await self.store.clock()).now
+        return health_status(await self.store.workers(), await self.store.count(), now, queue)
 
     async def workers(self) -> list[Worker]:
         return await self.store.workers()
@@ -119,12 +126,7 @@ class Jobs:
                 f" (attempt {job.attempts} failed: {job.error.code})" if job.error and job.attempts else ""
             )
             return f"It is due in {left:.1f} s, at {job.run_at:%Y-%m-%d %H:%M:%S} UTC{again}."
-        alive = [
-            w
-            for w in await self.store.workers()
-            if w.seen_at and (now - w.seen_at).total_seconds() < WORKER_SILENT
-        ]
-        takers = [worker for worker in alive if job.queue in worker.queues]
+        takers = [worker for worker in alive(await self.store.workers(), now) if job.queue in worker.queues]
         if not takers:
             return f"No worker takes queue {job.queue!r}: start one that does."
         if not any(job.task in worker.tasks for worker in takers):

@@ -240,7 +240,10 @@ class Beat(Struct, frozen=True, gc=False):
 
 
 class Health(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How a worker fares. ``patterns`` counts the latest errors by code while it is not healthy."""
+    """How a worker fares. ``patterns`` counts the latest errors by code while it is not healthy.
+
+    Successes and failures are those of the last hundred attempts.
+    """
 
     status: str = "HEALTHY"
     why: str = ""
@@ -249,6 +252,8 @@ class Health(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     failures: int = 0
     last_success: datetime | None = None
     patterns: Mapping[str, int] = {}
+    consuming: bool = True  # the store answers it when it asks for work
+    recovering: bool = True  # its reaper runs
 
 
 class Worker(Struct, frozen=True, kw_only=True, gc=False):

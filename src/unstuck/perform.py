@@ -12,26 +12,23 @@ from typing import Any
 
 import msgspec
 
+from unstuck import tracing
 from unstuck.classify import Class, Refusal, classify, failure, sane_delay
 from unstuck.context import Context
 from unstuck.errors import Permanent, Snooze
 from unstuck.handler import Handler
 from unstuck.isolate import Crashed
 from unstuck.isolated import Remote
-from unstuck.model import Category, Failure, Job, Outcome, Status, completed, released
+from unstuck.model import Category, Failure, Job, Outcome, completed, released
 from unstuck.payload import record
 from unstuck.policy import Policy
 from unstuck.retry import crash_fate, fate
 from unstuck.runners import Contexts, isolated
+from unstuck.telemetry import tell_failure
 
 log = logging.getLogger("unstuck.worker")
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 SHORTEST_REFUSAL = 1.0  # seconds to stay away when somebody asks us to, and says not for how long
-_LEVEL = {
-    Category.TRANSIENT: logging.WARNING,
-    Category.PERMANENT: logging.ERROR,
-    Category.CRITICAL: logging.CRITICAL,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +125,16 @@ async def _called(handler: Handler, arguments: dict[str, Any], contexts: Context
     call: Callable[[], Awaitable[Any]] = partial(ground.run, handler, arguments, contexts)
     for middleware in reversed(ground.middlewares):
         call = partial(middleware, contexts[0], call)
-    return await call()
+    with tracing.span(contexts[0].job):
+        return await call()
 
 
 def _judge(context: Context, error: BaseException, policy: Policy, ground: Ground) -> Outcome:
     """What becomes of a job whose handler raised."""
     job = context.job
     if isinstance(error, Crashed):
-        return _tell(context, crash_fate(job, _death(job, error, ground.worker), seen=True, jitter=_chance()))
+        died = _death(job, error, ground.worker)
+        return _tell(context, crash_fate(job, died, seen=True, jitter=_chance()), ground.worker)
     if isinstance(error, Remote):
         found, why, snooze = error.ending.found, error.ending.failure, error.ending.snooze
     else:
@@ -146,7 +145,7 @@ def _judge(context: Context, error: BaseException, policy: Policy, ground: Groun
     if found.refusal is not None:
         return _refused(job, found, why, policy, ground)
     why = msgspec.structs.replace(why, attempt=job.attempts, worker=ground.worker)
-    return _tell(context, fate(job, why, delay=found.delay, jitter=_chance()))
+    return _tell(context, fate(job, why, delay=found.delay, jitter=_chance()), ground.worker)
 
 
 def _refused(job: Job, found: Class, why: Failure, policy: Policy, ground: Ground) -> Outcome:
@@ -180,7 +179,7 @@ def _invalid(context: Context, error: BaseException, code: str, ground: Ground) 
     """Failed for good, whatever the error would mean elsewhere."""
     why = failure(error, attempt=context.job.attempts, worker=ground.worker)
     why = msgspec.structs.replace(why, category=Category.PERMANENT, code=code)
-    return _tell(context, fate(context.job, why))
+    return _tell(context, fate(context.job, why), ground.worker)
 
 
 def _cancelled_itself(context: Context, ground: Ground) -> Outcome:
@@ -214,29 +213,7 @@ def _chance() -> float:
     return random.random()  # noqa: S311 - not a secret
 
 
-def _tell(context: Context, outcome: Outcome) -> Outcome:
+def _tell(context: Context, outcome: Outcome, worker: str) -> Outcome:
     """Log how an attempt failed, and pass the outcome on."""
-    job = context.job
-    if (why := outcome.failure) is None:
-        return outcome
-    then = "failed" if outcome.status is Status.FAILED else f"will be tried again in {outcome.delay:.1f} s"
-    log.log(
-        _LEVEL[why.category],
-        "job %s (%s) %s: %s",
-        job.id,
-        job.task,
-        then,
-        why.message,
-        extra={
-            "jobId": job.id,
-            "queue": job.queue,
-            "task": job.task,
-            "errorType": why.category,
-            "code": why.code,
-            "attempt": job.attempts,
-            "maxAttempts": job.max_attempts,
-            "stack": why.stack,
-            "workerId": why.worker,
-        },
-    )
+    tell_failure(context.job, outcome, worker=worker, facts=context.facts)
     return outcome

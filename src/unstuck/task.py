@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar
 
 from msgspec import structs
 
+from unstuck import tracing
 from unstuck.call import Call
 from unstuck.handle import Handle, SyncHandle
 from unstuck.handler import LONGEST, Handler
@@ -111,12 +112,11 @@ class Task(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The job that ``enqueue`` would make, for ``enqueue_many`` and ``then``; checked here and now."""
         payload = self.handler.arguments.pack(args, kwargs)
+        trace = tracing.current()
         if (key := self._pattern.key) is None:
-            return Call(structs.replace(self._pattern, id=new_id(), payload=payload))
-        said = digest(self.name, bytes(payload))
-        return Call(
-            structs.replace(self._pattern, id=keyed_id(self.queue, key), payload=payload, digest=said)
-        )
+            return Call(structs.replace(self._pattern, id=new_id(), payload=payload, trace=trace))
+        id_, said = keyed_id(self.queue, key), digest(self.name, bytes(payload))
+        return Call(structs.replace(self._pattern, id=id_, payload=payload, digest=said, trace=trace))
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Returns when the job is safely stored."""

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import logging
+import math
+import reprlib
 import sys
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-from unstuck.redact import redact
+from unstuck.model import Category, Job, Json, Outcome, Status
+from unstuck.redact import HIDDEN, redact
 
-_USUAL = frozenset(vars(logging.makeLogRecord({})))
-_encode = msgspec.json.Encoder(enc_hook=repr).encode
+log = logging.getLogger("unstuck.worker")
+
+TEXT, ITEMS, FACTS = (
+    200,
+    10,
+    20,
+)  # characters of a text, items of a list and facts that a handler may add to a line
+WHOLE_TEXT, WHOLE_LIST = 16384, 10_000  # the same for what the engine itself says
+_LEVEL = {
+    Category.TRANSIENT: logging.WARNING,
+    Category.PERMANENT: logging.ERROR,
+    Category.CRITICAL: logging.CRITICAL,
+}
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_FIRST = frozenset({"timestamp", "level", "logger"})
+_encode = msgspec.json.Encoder().encode
+_shortly = reprlib.Repr()
+_shortly.maxstring = _shortly.maxother = _shortly.maxlong = TEXT
 
 
 class JsonLines(logging.Formatter):
@@ -23,13 +44,15 @@ class JsonLines(logging.Formatter):
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": redact(record.getMessage(), 8192),
+            "message": redact(_message(record), 8192),
         }
         line |= {
-            name: value for name, value in vars(record).items() if name not in _USUAL and name != "message"
+            name: plain(value, WHOLE_TEXT, WHOLE_LIST, depth=3)
+            for name, value in vars(record).items()
+            if name not in _USUAL and name not in _FIRST
         }
         if record.exc_info:
-            line["stack"] = redact(self.formatException(record.exc_info), 16384, keep_end=True)
+            line["stack"] = redact(self.formatException(record.exc_info), WHOLE_TEXT, keep_end=True)
         return _encode(line).decode()
 
 
@@ -38,3 +61,92 @@ def log_json(level: str = "INFO") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def tell_failure(job: Job, outcome: Outcome, *, worker: str, facts: Mapping[str, Any]) -> None:
+    """The one line about an attempt that did not succeed, with what its handler bound; none if it has no failure.
+
+    The facts stand under a key of their own, so that none of them can pass for what the engine says.
+    """
+    if (why := outcome.failure) is None:
+        return
+    bound = bounded(facts)
+    ended = outcome.status is Status.FAILED
+    then = "failed" if ended else f"will be tried again in {outcome.delay:.1f} s"
+    level = _LEVEL[why.category]
+    log.log(
+        max(level, logging.ERROR) if ended else level,
+        "job %s (%s) %s: %s",
+        job.id,
+        job.task,
+        then,
+        why.message,
+        extra={
+            "jobId": job.id,
+            "queue": job.queue,
+            "task": job.task,
+            "operation": bound.get("operation", job.task),
+            **({"entityName": bound["entityName"]} if "entityName" in bound else {}),
+            "errorType": str(why.category),
+            "code": why.code,
+            "error": why.message,
+            "attempt": job.attempts,
+            "maxAttempts": job.max_attempts,
+            "stack": why.stack,
+            "workerId": worker,
+            **({"facts": bound} if bound else {}),
+        },
+    )
+
+
+def bounded(facts: Mapping[str, Any]) -> dict[str, Json]:
+    """Facts that a handler gave, fit for a log: redacted, short and nothing but JSON."""
+    return _object(facts, FACTS, TEXT, ITEMS, depth=2)
+
+
+def plain(value: Any, text: int = TEXT, items: int = ITEMS, *, depth: int = 2) -> Json:
+    """The value as JSON can say it, whatever it is: what is too long is cut, what is too deep is told shortly."""
+    try:
+        return _plain(value, text, items, depth)
+    except Exception:  # noqa: BLE001 - a strange object must not cost the line it is in
+        return f"<{type(value).__name__}>"
+
+
+def _plain(value: Any, text: int, items: int, depth: int) -> Json:
+    match value:
+        case None | bool():
+            return value
+        case int() if abs(value) < 2**63:
+            return int(value)
+        case float() if math.isfinite(value):
+            return float(value)
+        case str():
+            return redact(str(value), text)
+        case date():
+            return value.isoformat()
+        case Mapping() if depth:
+            return _object(value, items, text, items, depth=depth - 1)
+        case list() | tuple() | set() | frozenset() if depth:
+            return [plain(inner, text, items, depth=depth - 1) for inner in islice(value, items)]
+        case _:
+            return redact(_shortly.repr(value), text)
+
+
+def _object(value: Mapping[Any, Any], most: int, text: int, items: int, *, depth: int) -> dict[str, Json]:
+    return {
+        redact(str(name), TEXT): HIDDEN if _secret(name) else plain(inner, text, items, depth=depth)
+        for name, inner in islice(value.items(), most)
+    }
+
+
+def _secret(name: object) -> bool:
+    """Whether redact() would hide what is said under this name."""
+    said = f"{str(name)[-100:]}=x"
+    return redact(said, 200) != said
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - a call whose arguments do not fit its text must not cost the line
+        return str(record.msg)

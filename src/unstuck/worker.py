@@ -16,10 +16,11 @@ from unstuck import kin
 from unstuck.app import Unstuck
 from unstuck.errors import StoreDamaged, StoreError, StoreUnavailable
 from unstuck.handler import Handler
+from unstuck.health import Vitals
 from unstuck.ids import process_id
 from unstuck.intake import LOOK, Intake
 from unstuck.limits import Limits
-from unstuck.model import Category, Outcome, released
+from unstuck.model import Category, Health, Outcome, Word, released
 from unstuck.model import Worker as Facts
 from unstuck.outbox import Outbox
 from unstuck.perform import Ground
@@ -29,6 +30,7 @@ from unstuck.reaper import Reaper
 from unstuck.runners import Runners
 from unstuck.slots import HOARD, STOPPED, Slots
 from unstuck.store import Store
+from unstuck.upkeep import Upkeep, retention
 
 log = logging.getLogger("unstuck.worker")
 
@@ -66,6 +68,9 @@ class Worker:
         self._bell = asyncio.Event()
         self._stopping = False
         self._force = asyncio.Event()
+        self._days = retention(self._queues, os.environ)
+        self._vitals = Vitals(self.id)
+        self._vitals.recovery(self._recovery > 0)
         self._failures = 0
         self._damaged = False
         self.deaf = 0  # handlers that did not end when they were cancelled
@@ -108,6 +113,7 @@ class Worker:
             self._store = await self._open()
             self._outbox = Outbox(self._store)
             self._limits = Limits(self._store, self._queues)
+            self._reaper = Reaper(self._store, interval=self._recovery, owner=f"reaper-{self.id}")
             with_main = any(task.handler.place[0] == "__main__" for task in self.app.tasks.values())
             self._runners = Runners(self._concurrency, self._bell.set, with_main=with_main)
             stack.push_async_callback(self._runners.close)
@@ -139,10 +145,10 @@ class Worker:
                 self._bell,
             )
             self._intake.eager = self._burst
-            self._reaper = Reaper(self._store, interval=self._recovery, owner=f"reaper-{self.id}")
             await self._announce()
             await self._reaper.begin()
-            helpers = [asyncio.create_task(self._reaper.go_on())]
+            upkeep = Upkeep(self._store, self._days)
+            helpers = [asyncio.create_task(work) for work in (self._reaper.go_on(), upkeep.run())]
             stack.push_async_callback(self._end, helpers)
             try:
                 yield
@@ -216,6 +222,8 @@ class Worker:
                 await self._stumble(answer)
                 return
         self._failures = 0
+        if wanted:
+            self._vitals.consuming()
 
     async def _stumble(self, error: BaseException) -> None:
         """The store failed us. Outcomes stay in memory, leases stay renewed, and we try again."""
@@ -233,7 +241,7 @@ class Worker:
     def _halt(self, why: str) -> None:
         """Stop by ourselves: what broke would break the next job, too."""
         if not self.halted:
-            log.critical("worker %s halts until somebody has looked: %s", self.id, why)
+            self._vitals.halt(why)
             self.halted = why
             self._slots.close(why=f"the worker halted: {why[:200]}")
             self.stop()
@@ -265,8 +273,12 @@ class Worker:
 
     def _ended(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
-            if outcome.failure and outcome.failure.category is Category.CRITICAL:
-                self._halt(outcome.failure.message)
+            if outcome.word is Word.COMPLETED:
+                self._vitals.success()
+            elif outcome.failure:
+                self._vitals.failure(outcome.failure.code)
+                if outcome.failure.category is Category.CRITICAL:
+                    self._halt(outcome.failure.message)
 
     def _refused(self, queue: str, seconds: float) -> None:
         """A provider asked us to stay away: nothing more of the queue is started, by anybody."""
@@ -290,7 +302,12 @@ class Worker:
         found = self.app.tasks.get(task)
         return found.handler if found else None
 
+    def get_health_status(self) -> Health:
+        """How this worker fares: HEALTHY, DEGRADED or CRITICAL, and why."""
+        return self._vitals.health(full=self._slots.free == 0)
+
     def _facts(self) -> Facts:
+        self._vitals.report()
         return Facts(
             id=self.id,
             host=socket.gethostname(),
@@ -300,6 +317,8 @@ class Worker:
             tasks=tuple(self.app.tasks),
             concurrency=self._concurrency,
             running=self._slots.running,
+            health=self.get_health_status(),
+            scan_ms=self._reaper.scan_ms,
         )
 
 
