@@ -32,7 +32,8 @@ async def render(page: int) -> str:
 
 
 def start_worker() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "unstuck", "worker", "killed_worker:app", "--recovery", "1"]
+    # Without a supervisor, which would start another: here the second worker has to notice and take over.
+    command = [sys.executable, "-m", "unstuck", "worker", "killed_worker:app", "--processes", "0"]
     with (FOLDER / "workers.log").open("ab") as log:
         return subprocess.Popen(
             command, cwd=Path(__file__).parent, env=os.environ | {"DEMO_FOLDER": str(FOLDER)}, stderr=log

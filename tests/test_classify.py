@@ -30,7 +30,7 @@ from neo4j import exceptions as neo4j_errors
 from redis import exceptions as redis_errors
 
 from unstuck import Critical, Permanent, StoreUnavailable, Transient, classify, open_store, register
-from unstuck.classify import LONGEST_RETRY_AFTER, MESSAGE_LIMIT, STACK_LIMIT, Class, failure
+from unstuck.classify import LONGEST_RETRY_AFTER, MESSAGE_LIMIT, STACK_LIMIT, Class, Refusal, failure
 from unstuck.model import Category, Failure, Job, Status
 from unstuck.retry import fate
 
@@ -131,7 +131,14 @@ def met(call: Callable[[], object]) -> Exception:
 
 
 @pytest.mark.parametrize("client", HTTP)
-@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 503, 529])
+def test_too_many_requests_says_nothing_about_the_job(client: Client, server: str) -> None:
+    error = met(lambda: client(f"{server}/429/"))
+
+    assert classify(error) == Class(TRANSIENT, "http_429", None, Refusal.RATE)
+
+
+@pytest.mark.parametrize("client", HTTP)
+@pytest.mark.parametrize("status", [408, 409, 425, 500, 503, 529])
 def test_an_answer_that_may_change_is_transient(client: Client, status: int, server: str) -> None:
     error = met(lambda: client(f"{server}/{status}/"))
 

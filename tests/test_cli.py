@@ -295,7 +295,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["status", "--store", "sqlite://["], "store"),
     (["status", "--store", f"sqlite:///{NOT_UTF8}.db"], "store"),
     (["worker"], "MODULE:APP"),
-    (["worker", "nope"], "app 'nope' is not written as MODULE:APP"),
+    (["worker", "nope"], "app is 'nope': it must be written as MODULE:APP"),
     (["worker", "nope:app"], "module 'nope' is not found"),
     (["worker", "tasks:nope"], "module 'tasks' has no 'nope'"),
     (["worker", ".tasks:app"], ".tasks"),

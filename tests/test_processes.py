@@ -38,7 +38,7 @@ def start(tmp_path: Path, harness: SQLiteHarness, ledger: Ledger) -> Iterator[St
         def begin(*options: str) -> Child:
             nonlocal count
             count += 1
-            argv = [COMMAND, "worker", "worker_app:app", "--recovery", "1", *options]
+            argv = [COMMAND, "worker", "worker_app:app", "--processes", "0", "--recovery", "1", *options]
             child = Child(argv, tmp_path / f"worker-{count}.log", env=env, cwd=tmp_path)
             return children.enter_context(child)
 
@@ -73,7 +73,6 @@ def ran_in(ledger: Ledger, pid: int) -> bool:
     return any(run.pid == pid for run in ledger.runs())
 
 
-@pytest.mark.accepts("REC-042", "REC-043", "REC-050")
 async def test_the_jobs_of_a_killed_worker_are_done_by_another(
     harness: SQLiteHarness, ledger: Ledger, start: Start
 ) -> None:
@@ -93,7 +92,8 @@ async def test_the_jobs_of_a_killed_worker_are_done_by_another(
     assert lost, "the killed worker held nothing: the test proved nothing"
     for job in lost:
         assert (job.attempts, job.crashes) == (2, 1)
-        assert job.result == second.pid
+        assert job.error
+        assert (job.error.code, f"process {first.pid} of" in job.error.message) == ("crashed", True)
     for job in jobs:
         assert job.attempts - job.crashes == 1, "a crash cost more or less than its attempt"
         assert 1 <= ledger.started(job.id) <= job.attempts
@@ -103,7 +103,7 @@ async def test_the_jobs_of_a_killed_worker_are_done_by_another(
 async def test_workers_killed_again_and_again_lose_nothing(
     harness: SQLiteHarness, ledger: Ledger, start: Start
 ) -> None:
-    refs = await enqueue(harness, "step", 120, seconds=0.05, max_attempts=20)
+    refs = await enqueue(harness, "step", 400, seconds=0.1, max_attempts=20)
     survivor = start("--concurrency", "2")
     for _ in range(4):
         victim = start("--concurrency", "5")
@@ -131,7 +131,10 @@ async def test_a_frozen_workers_late_result_is_refused(
     successor = start("--concurrency", "1")
 
     [job] = await finished(harness, 30, successor.log)
-    assert (job.result, job.attempts, job.crashes) == (successor.pid, 2, 1)
+    assert (job.attempts, job.crashes) == (2, 1)
+    assert job.result != zombie.pid
+    assert job.error
+    assert (job.error.code, job.error.reason) == ("timeout", "lease_expired")
     zombie.resume()
 
     zombie.until_line("lease is lost|lease of job .* was lost", 20)
@@ -199,10 +202,11 @@ async def test_a_poison_job_ends_in_the_dead_letters_and_the_others_are_done(
     dead = jobs[poison]
     assert (dead.status, dead.attempts, dead.crashes) == (Status.FAILED, 3, 3)
     assert dead.error is not None
-    assert (dead.error.code, dead.error.reason) == ("timeout", "lease_expired")
+    assert (dead.error.code, dead.error.reason) == ("crashed", "exit code 137")
     assert ledger.started(poison.id) == 3
+    assert workers == 2, "it killed a second worker although it was known to be dangerous"
     events = [event.type for event in await harness.store.events(job=poison)]
-    assert events == ["reaper:requeued", "reaper:requeued", "reaper:failed(timeout)"]
+    assert events == ["crash:requeued", "crash:requeued", "crash:failed(crashed)", "alert"]
 
 
 async def test_sigterm_lets_running_jobs_finish_and_gives_back_the_rest(

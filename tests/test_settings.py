@@ -173,7 +173,7 @@ def test_two_names_of_the_recovery_interval_must_agree() -> None:
 @pytest.mark.parametrize(("variable", "allowed"), [
     ("REAPER_INTERVAL_SEC", "a number from 0 to 86400 (seconds)"), ("UNSTUCK_GRACE", "a number from 0 to 86400 (seconds)"),
     ("EMBED_JOB_RECOVERY_INTERVAL", "a whole number from 0 to 86400000"),
-    ("UNSTUCK_CONCURRENCY", "a whole number from 1 to 10000"), ("UNSTUCK_PROCESSES", "a whole number from 1 to 256"),
+    ("UNSTUCK_CONCURRENCY", "a whole number from 1 to 10000"), ("UNSTUCK_PROCESSES", "a whole number from 0 to 256"),
     ("UNSTUCK_METRICS_PORT", "a whole number from 1 to 65535"),
 ])  # fmt: skip
 def test_a_variable_that_is_no_number_in_range_is_refused(variable: str, allowed: str, text: str) -> None:
@@ -218,7 +218,7 @@ def test_everything_wrong_is_told_at_once() -> None:
         [queue."a b"]
     """)
 
-    assert refusal({"UNSTUCK_PROCESSES": "0"}).split("; ") == [
+    assert refusal({"UNSTUCK_PROCESSES": "-1"}).split("; ") == [
         "unstuck.toml: 'sotre' is not known: use store, app, worker, queue",
         "unstuck.toml: app is 5: it must be written as MODULE:APP, for example shop.tasks:app",
         (
@@ -243,7 +243,7 @@ def test_everything_wrong_is_told_at_once() -> None:
             "unstuck.toml: queue name 'a b' is not allowed: 1 to 100 letters, digits, '_', '.' or '-', beginning with a "
             "letter or digit"
         ),
-        "UNSTUCK_PROCESSES is 0: it must be a whole number from 1 to 256",
+        "UNSTUCK_PROCESSES is -1: it must be a whole number from 0 to 256",
     ]
 
 

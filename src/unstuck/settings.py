@@ -237,7 +237,7 @@ def _field(name: str, value: Any) -> Any:
 
 _TOP: dict[str, Check] = {"store": _store, "app": _app}
 _WORKER: dict[str, Check] = {
-    "processes": _whole(1, 256),
+    "processes": _whole(0, 256),
     "concurrency": _whole(1, 10_000),
     "grace": _seconds,
     "recovery": _seconds,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import socket
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -14,7 +13,8 @@ from typing import Any
 
 from unstuck import kin
 from unstuck.app import Unstuck
-from unstuck.errors import StoreDamaged, StoreError, StoreUnavailable
+from unstuck.errors import StoreError, StoreUnavailable
+from unstuck.exchange import Exchange
 from unstuck.handler import Handler
 from unstuck.health import Vitals
 from unstuck.ids import process_id
@@ -71,8 +71,6 @@ class Worker:
         self._days = retention(self._queues, os.environ)
         self._vitals = Vitals(self.id)
         self._vitals.recovery(self._recovery > 0)
-        self._failures = 0
-        self._damaged = False
         self.deaf = 0  # handlers that did not end when they were cancelled
         self.halted = ""  # why it stopped by itself, after an error that more work would make worse
 
@@ -90,7 +88,7 @@ class Worker:
         whole("limit", limit, 1, self._concurrency)
         async with self._at_work():
             ran = await self._intake.lease_first(limit) - len(self._outbox)
-            await self._exchange(0)
+            await self._exchange.once(0)
             while self._slots.running:
                 self._bell.clear()
                 await self._bell.wait()
@@ -145,6 +143,9 @@ class Worker:
                 self._bell,
             )
             self._intake.eager = self._burst
+            self._exchange = Exchange(
+                self._outbox, self._intake, self._slots, self._vitals, self._halt, self._force
+            )
             await self._announce()
             await self._reaper.begin()
             upkeep = Upkeep(self._store, self._days)
@@ -185,7 +186,7 @@ class Worker:
             try:
                 await self._pulse.confirm()
             except StoreError as error:
-                await self._stumble(error)
+                await self._exchange.stumble(error)
             else:
                 return
 
@@ -196,7 +197,7 @@ class Worker:
             wanted = self._slots.room() if self._intake.hungry else 0
             opening = self._limits.next_open()
             if wanted or self._outbox:
-                await self._exchange(wanted)
+                await self._exchange.once(wanted)
             elif self._burst and not self._slots.held and opening is None:
                 return
             else:
@@ -205,38 +206,6 @@ class Worker:
                 await _at_most(self._bell.wait(), min(longest, opening or longest))
                 self._slots.share()
                 self._intake.hungry |= opening is not None
-
-    async def _exchange(self, wanted: int) -> None:
-        """Write all outcomes gathered since the last time and take new jobs, together."""
-        settled, leased = await asyncio.gather(
-            self._outbox.send(),
-            self._intake.lease(0 if self._stopping else wanted),
-            return_exceptions=True,
-        )
-        if not isinstance(settled, BaseException):
-            self._slots.settled(settled)
-            if settled:
-                self._intake.made_room()
-        for answer in (settled, leased):
-            if isinstance(answer, BaseException):
-                await self._stumble(answer)
-                return
-        self._failures = 0
-        if wanted:
-            self._vitals.consuming()
-
-    async def _stumble(self, error: BaseException) -> None:
-        """The store failed us. Outcomes stay in memory, leases stay renewed, and we try again."""
-        if isinstance(error, StoreDamaged):
-            self._damaged = True
-            self._halt(str(error))
-            return
-        if not isinstance(error, StoreError):
-            raise error
-        pause = min(0.1 * 2**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
-        self._failures = min(self._failures + 1, 10)
-        log.warning("the store does not answer, will try again in %.1f s: %s", pause, error)
-        await _at_most(self._force.wait(), pause)
 
     def _halt(self, why: str) -> None:
         """Stop by ourselves: what broke would break the next job, too."""
@@ -253,13 +222,13 @@ class Worker:
         while self._slots.running and not self._force.is_set() and (left := end - time.monotonic()) > 0:
             self._bell.clear()
             if self._outbox:
-                await self._exchange(0)
+                await self._exchange.once(0)
             else:
                 await _at_most(self._bell.wait(), left)
         self.deaf = await self._slots.cancel()
         end = time.monotonic() + FAREWELL
-        while self._outbox and time.monotonic() < end and not self._damaged:
-            await self._exchange(0)
+        while self._outbox and time.monotonic() < end and not self._exchange.damaged:
+            await self._exchange.once(0)
         await self._leave_nothing()
 
     async def _leave_nothing(self) -> None:

@@ -20,6 +20,7 @@ from unstuck.app import Unstuck
 from unstuck.cli.output import json_option, plainly, print_json, run_async, store_argument, with_jobs
 from unstuck.errors import ConfigError
 from unstuck.jobs import Jobs
+from unstuck.policy import number
 from unstuck.reaper import Reaper
 from unstuck.settings import LEVELS, Settings
 from unstuck.settings import load as load_settings
@@ -129,6 +130,8 @@ def reap(
 ) -> None:
     """Recover jobs whose worker died: end the leases that ran out."""
     log_json()
+    if interval is not None:
+        number("interval", interval, 0.0, 86400.0)
     settings = load_settings(config, os.environ, recovery=interval, log_level=log_level, store=store)
     log_json(settings.log_level)
 
