@@ -25,6 +25,7 @@ from unstuck.jobs import Jobs
 from unstuck.model import Category, Event, Failure, Filter, Job, Status
 from unstuck.policy import Policy, Rate, Retry
 from unstuck.reaper import Reaper
+from unstuck.schedule import Schedule, Scheduler
 from unstuck.stores import open_store
 from unstuck.task import Task
 from unstuck.worker import Worker
@@ -50,6 +51,8 @@ __all__ = [
     "Rate",
     "Reaper",
     "Retry",
+    "Schedule",
+    "Scheduler",
     "SchemaError",
     "Status",
     "StoreDamaged",

@@ -70,12 +70,12 @@ class Policy:
         number("heartbeat", self.heartbeat, 0.05, LONGEST_LEASE)
         self._lease("lease", self.lease)
         for stage, seconds in self.stages.items():
-            self._lease(f"lease of stage {_short(stage)}", seconds)
+            self._lease(f"lease of stage {short(stage)}", seconds)
         if self.max_crashes is not None:
             whole("max_crashes", self.max_crashes, 1, 1000)
         _steps("lapse_backoff", self.lapse_backoff)
         if not isinstance(self.rate, Rate | None):
-            raise ConfigError(f"rate is {_short(self.rate)}: it must be a Rate, for example Rate(20, per=60)")
+            raise ConfigError(f"rate is {short(self.rate)}: it must be a Rate, for example Rate(20, per=60)")
         for what in ("limit", "lane_limit"):
             if (most := getattr(self, what)) is not None:
                 whole(what, most, 1, 1_000_000)
@@ -100,11 +100,11 @@ class Policy:
         ]
 
 
-def queue_name(name: Any) -> str:
+def queue_name(name: Any, what: str = "queue name") -> str:
     """The name, if it can be one of a queue in every store."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"queue name {_short(name)} is not allowed: 1 to 100 letters, digits, '_', '.' or '-', "
+            f"{what} {short(name)} is not allowed: 1 to 100 letters, digits, '_', '.' or '-', "
             "beginning with a letter or digit"
         )
     return name
@@ -113,7 +113,7 @@ def queue_name(name: Any) -> str:
 def task_name(name: Any) -> str:
     if not isinstance(name, str) or not _TASK.fullmatch(name):
         raise ConfigError(
-            f"task name {_short(name)} is not allowed: 1 to 128 letters, digits, '_', '.', ':' or '-', "
+            f"task name {short(name)} is not allowed: 1 to 128 letters, digits, '_', '.', ':' or '-', "
             "beginning with a letter or '_'"
         )
     return name
@@ -121,19 +121,19 @@ def task_name(name: Any) -> str:
 
 def lane_name(lane: Any) -> str:
     if not isinstance(lane, str) or not 1 <= len(lane) <= 100 or not lane.isprintable():
-        raise ConfigError(f"lane {_short(lane)} is not allowed: a text of 1 to 100 printable characters")
+        raise ConfigError(f"lane {short(lane)} is not allowed: a text of 1 to 100 printable characters")
     return lane
 
 
 def job_key(key: Any) -> str:
     if not isinstance(key, str) or not 1 <= len(key) <= 255 or not key.isprintable():
-        raise ConfigError(f"key {_short(key)} is not allowed: a text of 1 to 255 printable characters")
+        raise ConfigError(f"key {short(key)} is not allowed: a text of 1 to 255 printable characters")
     return key
 
 
 def whole(what: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{what} is {_short(value)}: it must be a whole number from {least} to {most}")
+        raise ConfigError(f"{what} is {short(value)}: it must be a whole number from {least} to {most}")
     return value
 
 
@@ -142,19 +142,19 @@ def number(what: str, value: Any, least: float, most: float, unit: str = "second
         isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most
     ):  # also NaN
         raise ConfigError(
-            f"{what} is {_short(value)}: it must be a number from {least:g} to {most:g} ({unit})"
+            f"{what} is {short(value)}: it must be a number from {least:g} to {most:g} ({unit})"
         )
     return float(value)
 
 
 def _steps(what: str, steps: Any) -> None:
     if not isinstance(steps, tuple) or len(steps) > 100:
-        raise ConfigError(f"{what} is {_short(steps)}: it must be a tuple of at most 100 numbers (seconds)")
+        raise ConfigError(f"{what} is {short(steps)}: it must be a tuple of at most 100 numbers (seconds)")
     for step in steps:
         number(what, step, 0.0, YEAR)
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     try:
         text = repr(value)
     except ValueError:  # an integer with more digits than Python prints
