@@ -32,7 +32,6 @@ LOOK = 30.0  # seconds within which a change of the store's clock is noticed
 RETRY = 2.0  # seconds until the next try while the store does not answer
 SHORTEST_PAUSE = 0.01
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MILLISECOND = timedelta(milliseconds=1)
 FIELDS = "five fields (minute, hour, day of month, month, day of week)"
 
 
@@ -108,7 +107,7 @@ class Schedule:
 
     @property
     def _period(self) -> timedelta:
-        return MILLISECOND * round(_seconds(self.every) * 1000)
+        return timedelta(milliseconds=round(_seconds(self.every) * 1000))
 
     def _from(self, after: datetime) -> Iterator[datetime]:
         assert self.cron is not None
@@ -146,7 +145,7 @@ class Scheduler:
         pause = LOOK
         for schedule in self._schedules:
             if self._next[schedule.name] <= now and not await self._try(schedule, now):
-                pause = RETRY
+                pause = min(pause, RETRY)
                 continue
             pause = min(pause, (self._next[schedule.name] - now).total_seconds())
         return max(SHORTEST_PAUSE, pause - (time.monotonic() - began))
