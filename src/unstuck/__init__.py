@@ -29,6 +29,7 @@ from unstuck.jobs import Jobs
 from unstuck.model import Category, Event, Failure, Filter, Job, Status
 from unstuck.policy import Policy, Rate, Retry
 from unstuck.reaper import Reaper
+from unstuck.schedule import Schedule, Scheduler
 from unstuck.stores import open_store
 from unstuck.task import Task
 from unstuck.worker import Worker
@@ -57,6 +58,8 @@ __all__ = [
     "RateLimited",
     "Reaper",
     "Retry",
+    "Schedule",
+    "Scheduler",
     "SchemaError",
     "Snooze",
     "Status",

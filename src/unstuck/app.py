@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ from unstuck.handler import Handler
 from unstuck.jobs import Jobs
 from unstuck.perform import Middleware
 from unstuck.policy import Policy, Retry, queue_name, task_name, whole
+from unstuck.schedule import CatchUp, Schedule
 from unstuck.store import Store
 from unstuck.stores import open_store
 from unstuck.sync import portal
@@ -41,6 +43,7 @@ class Unstuck:
         self.url = store
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.queues: dict[str, Policy] = {}
+        self.schedules: dict[str, Schedule] = {}
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Store]] = WeakKeyDictionary()
@@ -87,6 +90,22 @@ class Unstuck:
             return self._register(function, size, **options)
 
         return cast(_BatchDecorator, decorate)
+
+    def schedule(
+        self,
+        name: str,
+        call: Call[Any],
+        *,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        tz: str = "UTC",
+        catch_up: CatchUp = "last",
+    ) -> None:
+        """Enqueue a job like ``call`` whenever the clock says so; see :class:`Schedule`."""
+        schedule = Schedule(name=name, call=call, cron=cron, every=every, tz=tz, catch_up=catch_up)
+        if name in self.schedules:
+            raise ConfigError(f"schedule {name!r} exists already: give one of the two another name")
+        self.schedules[name] = schedule
 
     def lifespan(self, function: Lifespan) -> Lifespan:
         """Enter this asynchronous context manager before a worker takes jobs, and leave it after the last."""

@@ -117,11 +117,11 @@ def check_field(name: str, value: Any) -> None:
             raise ConfigError(f"retention_from is {shown(value)}: it must name an environment variable")
 
 
-def queue_name(name: Any) -> str:
+def queue_name(name: Any, what: str = "queue name") -> str:
     """The name, if it can be one of a queue in every store."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"queue name {shown(name)} is not allowed: 1 to 100 letters, digits, '_', '.' or '-', "
+            f"{what} {shown(name)} is not allowed: 1 to 100 letters, digits, '_', '.' or '-', "
             "beginning with a letter or digit"
         )
     return name

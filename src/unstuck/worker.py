@@ -28,6 +28,7 @@ from unstuck.policy import number, whole
 from unstuck.pulse import Pulse
 from unstuck.reaper import Reaper
 from unstuck.runners import Runners
+from unstuck.schedule import Scheduler
 from unstuck.slots import HOARD, STOPPED, Slots
 from unstuck.store import Store
 from unstuck.upkeep import Upkeep, retention
@@ -148,14 +149,14 @@ class Worker:
             )
             await self._announce()
             await self._reaper.begin()
-            upkeep = Upkeep(self._store, self._days)
-            helpers = [asyncio.create_task(work) for work in (self._reaper.go_on(), upkeep.run())]
+            works = [self._reaper.go_on(), Upkeep(self._store, self._days).run()]
+            if self.app.schedules:
+                works.append(Scheduler(self._store, self.app.schedules.values()).run())
+            helpers = [asyncio.create_task(work) for work in works]
             stack.push_async_callback(self._end, helpers)
             try:
                 yield
-            except (
-                BaseException
-            ):  # cancelled, or a mistake of ours: wait for nothing, but give back what we hold
+            except BaseException:  # cancelled, or a mistake of ours: wait for nothing, give back what we hold
                 self._stopping = True
                 self._force.set()
                 raise

@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import click
 
 from unstuck.app import Unstuck
-from unstuck.cli.output import json_option, plainly, print_json, run_async, store_argument, with_jobs
+from unstuck.cli.output import json_option, named, plainly, print_json, run_async, store_argument, with_jobs
 from unstuck.errors import ConfigError
 from unstuck.jobs import Jobs
 from unstuck.policy import number
@@ -28,6 +29,11 @@ from unstuck.supervisor import Supervisor, Told, command, tell
 from unstuck.telemetry import log_json
 from unstuck.worker import Worker
 
+log = logging.getLogger("unstuck.cli")
+
+metrics_option = click.option(
+    "--metrics-port", type=int, help="Serve /metrics for Prometheus here, on loopback."
+)
 HALTED = 3  # exit code of a worker that must not be started again before somebody has looked
 
 
@@ -48,6 +54,7 @@ HALTED = 3  # exit code of a worker that must not be started again before somebo
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due any more.")
 @click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
+@metrics_option
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: INFO]")
 @click.option("--under", hidden=True, help="The supervisor that started this process.")
 @store_argument
@@ -97,7 +104,8 @@ def worker(
             tell(under, Told(one.id, url, settings.recovery))
         try:
             async with found.using(url):
-                await one.run()
+                with metrics(url, settings.metrics_port if under is None else None):
+                    await one.run()
         finally:
             if one.deaf:
                 leave(HALTED if one.halted else 0)
@@ -109,13 +117,33 @@ def worker(
 async def supervise(argv: list[str], settings: Settings) -> int:
     supervisor = Supervisor(argv, processes=settings.processes, grace=settings.grace)
     on_signals(supervisor.stop)
-    return await supervisor.run()
+    running = asyncio.create_task(supervisor.run())
+    await supervisor.up.wait()
+    try:
+        with metrics(supervisor.told.store if supervisor.told else "", settings.metrics_port):
+            return await running
+    except ConfigError:
+        supervisor.stop()
+        await running
+        raise
+
+
+def metrics(url: str, port: int | None) -> AbstractContextManager[object]:
+    """Serves metrics while it is entered, if there is a port to do so; the library is loaded only then."""
+    if port is None or not url:
+        return nullcontext()
+    from unstuck.metrics import serve_metrics
+
+    server = serve_metrics(url, port)
+    log.info("metrics at http://127.0.0.1:%d/metrics", server.port)
+    return server
 
 
 @click.command()
 @click.option("--once", is_flag=True, help="Recover what is lost now, print how much that was, and end.")
 @click.option("--interval", type=float, help="Seconds between recoveries. [default: 60]")
 @click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
+@metrics_option
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: INFO]")
 @store_argument
 @json_option
@@ -124,6 +152,7 @@ def reap(
     once: bool,
     interval: float | None,
     config: Path | None,
+    metrics_port: int | None,
     log_level: str | None,
     store: str | None,
     as_json: bool,
@@ -132,7 +161,9 @@ def reap(
     log_json()
     if interval is not None:
         number("interval", interval, 0.0, 86400.0)
-    settings = load_settings(config, os.environ, recovery=interval, log_level=log_level, store=store)
+    settings = load_settings(
+        config, os.environ, recovery=interval, log_level=log_level, store=store, metrics_port=metrics_port
+    )
     log_json(settings.log_level)
 
     async def work(jobs: Jobs) -> int:
@@ -140,7 +171,8 @@ def reap(
             return await jobs.recover_stale_jobs()
         task = asyncio.create_task(Reaper(jobs.store, interval=settings.recovery).run())
         on_signals(task.cancel)
-        await asyncio.wait([task])
+        with metrics(named(settings.store), settings.metrics_port):
+            await asyncio.wait([task])
         return 0
 
     recovered = with_jobs(settings.store, work)

@@ -79,5 +79,7 @@ _TIMES = {
     "event": ["at"],
     "worker": ["started_at", "seen_at"],
     "token": ["free_at"],
+    "bucket": ["closed_until"],
+    "schedule": ["slot"],
     "queue": ["paused_at"],
 }

@@ -1,6 +1,5 @@
 -- lanes: the line of a queue whose lanes take turns, as triples of turn, rank and number.
--- A job's turn is how many of its lane would be running before it. Jobs without a lane wait for no one's turn;
--- they are looked for at the head of the line only, so that many laned ones do not make this slow.
+-- A job's turn is how many of its lane would be running before it. Jobs without a lane wait for no one's turn.
 WITH RECURSIVE lane (name) AS (
     SELECT min(lane) FROM job WHERE queue = :queue AND rank IS NOT NULL AND lane IS NOT NULL
     UNION ALL
@@ -23,14 +22,17 @@ SELECT json_group_array(json_array(turn, rank, seq)) FROM (
             SELECT rank, seq FROM job
             WHERE queue = :queue AND lane IS NOT NULL AND lane = busy.name AND rank IS NOT NULL
             ORDER BY rank, seq
-            LIMIT max(0, min(:limit, :per_lane - busy.running))
+            LIMIT min(:limit, :per_lane)
         )
     )) AS turns
+    WHERE busy.running + turns.key < :per_lane
     UNION ALL
     SELECT 0, rank, seq FROM (
-        SELECT rank, seq, lane FROM job WHERE queue = :queue AND rank IS NOT NULL ORDER BY rank, seq LIMIT 1000
+        SELECT rank, seq FROM job INDEXED BY job_lane
+        WHERE queue = :queue AND lane IS NULL AND rank IS NOT NULL
+        ORDER BY rank, seq
+        LIMIT :limit
     )
-    WHERE lane IS NULL
     ORDER BY turn, rank, seq
     LIMIT :limit
 )

@@ -56,13 +56,13 @@ def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[E
 def lease(
     tx: Transaction, queues: Mapping[str, Share], limit: int, owner: str, all_events: bool
 ) -> list[Job]:
-    line: list[tuple[int, int]] = []
+    line: list[tuple[int, int, int]] = []
     for queue, share in queues.items():
         tx.change("promote", {"queue": queue, "now": tx.now, "limit": PROMOTE_AT_ONCE})
         line += _line(tx, queue, share, min(share.limit, limit))
     if not line:
         return []
-    seqs = [seq for _, seq in sorted(line)[:limit]]
+    seqs = [seq for _, _, seq in sorted(line)[:limit]]
     leases = json_text({queue: milliseconds(share.seconds) for queue, share in queues.items()})
     tx.change("lease", {"seqs": json_text(seqs), "now": tx.now, "owner": owner, "leases": leases})
     jobs = _read(tx, seqs)
@@ -71,17 +71,18 @@ def lease(
     return jobs
 
 
-def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[tuple[int, int]]:
-    """The jobs of a queue that may be leased now, as pairs of rank and number."""
+def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[tuple[int, int, int]]:
+    """The jobs of a queue that may be leased now: each one's number, behind the rank and number it stands at."""
     if share.at_a_time is not None:
         limit = min(limit, share.at_a_time - int(tx.value("running", queue=queue)))
     if limit < 1:
         return []
     if share.per_lane is None:
-        return rows.line(tx.value("line", queue=queue, limit=limit))
+        return [(rank, seq, seq) for rank, seq in rows.line(tx.value("line", queue=queue, limit=limit))]
     turns = rows.turns(tx.value("lanes", queue=queue, limit=limit, per_lane=share.per_lane))
-    # Among queues the ranks decide how many of this one are leased, within it the turns decide which.
-    return list(zip(sorted(rank for _, rank, _ in turns), (seq for _, _, seq in turns), strict=True))
+    # Among queues the places decide how many of this one are leased, within it the turns decide which.
+    places = sorted((rank, seq) for _, rank, seq in turns)
+    return [(*place, seq) for place, (_, _, seq) in zip(places, turns, strict=True)]
 
 
 def heartbeat(tx: Transaction, worker: Worker, beats: Sequence[Beat]) -> Pulse:

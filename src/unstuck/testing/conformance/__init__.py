@@ -11,9 +11,12 @@ async def harness(tmp_path):
 
 import pytest
 
+from unstuck.testing.conformance.crowds import *
 from unstuck.testing.conformance.enqueue import *
 from unstuck.testing.conformance.events import *
+from unstuck.testing.conformance.halt import *
 from unstuck.testing.conformance.heartbeat import *
+from unstuck.testing.conformance.lanes import *
 from unstuck.testing.conformance.lease import *
 from unstuck.testing.conformance.limits import *
 from unstuck.testing.conformance.machine import *
@@ -24,7 +27,9 @@ from unstuck.testing.conformance.reaping import *
 from unstuck.testing.conformance.reclaim import *
 from unstuck.testing.conformance.recovery import *
 from unstuck.testing.conformance.release import *
+from unstuck.testing.conformance.schedules import *
 from unstuck.testing.conformance.settle import *
+from unstuck.testing.conformance.twins import *
 
 pytestmark = pytest.mark.anyio
 

@@ -35,7 +35,7 @@ HOLD = 35.0
 DELAYS = (0.0, 0.0, 0.0, 25.0, 95.0)
 PASSING = (10.0, 40.0, 100.0, 100.0)
 EXAMPLES = int(os.environ.get("UNSTUCK_EXAMPLES", "60"))
-ENDINGS = ("completed", "failed", "retried", "crashed", "released")
+ENDINGS = ("completed", "failed", "retried", "crashed", "released", "released", "halted")
 STEPS = (
     *("enqueue",) * 3,
     *("lease",) * 5,
@@ -45,6 +45,7 @@ STEPS = (
     *("time_passes",) * 3,
     *("operate",) * 2,
 )
+LANES = (None, None, "x", "y", "z")
 BACK = st.one_of(st.integers(0, 3), st.integers(0, 30))
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -69,9 +70,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def enqueue(self, draw: Draw) -> None:
         again, delay = draw(st.booleans()), draw(st.sampled_from(DELAYS))
-        priority = draw(st.sampled_from([0, 0, 1, 9]))
+        facts = {"priority": draw(st.sampled_from([0, 0, 1, 9])), "lane": draw(st.sampled_from(LANES))}
         jobs = [
-            new(self.queue, key=key, again=again and key is not None, delay=delay, priority=priority)
+            new(self.queue, key=key, again=again and key is not None, delay=delay, **facts)
             for key in draw(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=4))
         ]
         answers = self._do(self.store.enqueue(jobs))
@@ -79,15 +80,24 @@ class StoreMachine(RuleBasedStateMachine):
 
     def lease(self, draw: Draw) -> None:
         limit, owner = draw(st.integers(1, 4)), draw(st.sampled_from(["ann", "bob"]))
-        due = self.model.due()
-        jobs = self._do(self.store.lease({self.queue: Share(LEASE, limit)}, limit, owner))
-        assert len(jobs) == min(limit, len(due))
+        at_a_time, per_lane = (draw(st.sampled_from([None, None, 1, 3])) for _ in range(2))
+        share = Share(LEASE, limit, at_a_time, per_lane)
+        leasable = self.model.leasable(share)
+        jobs = self._do(self.store.lease({self.queue: share}, limit, owner))
+        assert len(jobs) == leasable
         for job in jobs:
+            assert self.model.room(share)[job.lane], "a lane got more than allowed"
             self.model.lease(job.lease, owner, LEASE)
             self.leases.append(job.lease)
-        ranks = [self.model.rows[job.id].rank for job in jobs]
-        left = [row.rank for row in self.model.due()]
-        assert not ranks or not left or max(ranks) <= min(left) + 1.0, "a job was passed over"
+        if per_lane is None:
+            ranks = [self.model.rows[job.id].rank for job in jobs]
+            left = [row.rank for row in self.model.due()]
+            assert not ranks or not left or max(ranks) <= min(left) + 1.0, "a job was passed over"
+        else:
+            running = self.model.running()
+            turns = [running[job.lane] - 1 for job in jobs if job.lane is not None]
+            left = [running[lane] for lane in self.model.room(share) if lane is not None]
+            assert not turns or not left or max(turns) <= min(left), "a lane was passed over"
 
     def heartbeat(self, draw: Draw) -> None:
         leases = list(dict.fromkeys(self._leases(draw)))
@@ -174,6 +184,8 @@ def _ending(lease: Lease, kind: str, delay: float) -> Outcome:
             return retried(lease, trouble(), delay)
         case "crashed":
             return retried(lease, trouble(), delay, crashed=True)
+        case "halted":
+            return failed(lease, trouble(), pause="the machine is broken")
         case _:
             return released(lease, delay)
 

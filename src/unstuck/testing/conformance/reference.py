@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from unstuck.model import Lease, NewJob, Outcome, Settled, Status, Verdict, Word
+from unstuck.store import Share
 
 HEAD_START = 60.0
 
@@ -57,6 +59,23 @@ class Model:
             return []
         return [row for row in self.rows.values() if row.status is Status.PENDING and row.run_at <= self.now]
 
+    def running(self) -> Counter[str | None]:
+        """How many jobs of each lane are being processed."""
+        return Counter(row.new.lane for row in self.rows.values() if row.status is Status.PROCESSING)
+
+    def room(self, share: Share) -> Counter[str | None]:
+        """How many more jobs of each lane may be leased, as far as their lanes are concerned."""
+        room = Counter(row.new.lane for row in self.due())
+        if share.per_lane is not None:
+            running = self.running()
+            for lane in room.keys() - {None}:
+                room[lane] = max(0, min(room[lane], share.per_lane - running[lane]))
+        return +room
+
+    def leasable(self, share: Share) -> int:
+        free = share.limit if share.at_a_time is None else share.at_a_time - self.running().total()
+        return max(0, min(share.limit, free, self.room(share).total()))
+
     def lease(self, lease: Lease, owner: str, seconds: float) -> None:
         row = self.rows[lease.id]
         assert row in self.due(), "a job was leased that is not due"
@@ -86,6 +105,7 @@ class Model:
             row.run_at = self.now + outcome.delay
         row.settled = (row.fence, outcome.word)
         row.owner = None
+        self.paused = self.paused or bool(outcome.pause)
         return Settled.APPLIED
 
     def lapsed(self) -> set[str]:

@@ -2,7 +2,8 @@
 
 ALTER TABLE job ADD COLUMN lane TEXT;
 
-CREATE INDEX job_lane ON job (queue, lane, rank) WHERE rank IS NOT NULL AND lane IS NOT NULL;
+-- Jobs without a lane are in it, too: they must be found behind any number of others whose lanes are full.
+CREATE INDEX job_lane ON job (queue, lane, rank) WHERE rank IS NOT NULL;
 CREATE INDEX job_lane_running ON job (queue, lane) WHERE status = 'processing' AND lane IS NOT NULL;
 
 CREATE TABLE bucket (
