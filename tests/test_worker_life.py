@@ -135,7 +135,7 @@ async def test_a_job_that_outlasts_the_grace_is_given_back_unspent(app: Unstuck)
     assert (job.status, job.attempts, job.owner) == (Status.PENDING, 0, None)
 
 
-async def test_a_second_stop_does_not_wait(app: Unstuck) -> None:
+async def test_a_stop_at_once_does_not_wait(app: Unstuck) -> None:
     started = asyncio.Event()
 
     @app.task
@@ -148,7 +148,8 @@ async def test_a_second_stop_does_not_wait(app: Unstuck) -> None:
     running = asyncio.create_task(worker.run())
     await started.wait()
     worker.stop()
-    await stop(worker, running)
+    worker.stop(at_once=True)
+    await ended(running)
 
     assert await handle.status() is Status.PENDING
 

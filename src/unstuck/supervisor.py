@@ -20,6 +20,9 @@ from unstuck.stores import open_store
 
 log = logging.getLogger("unstuck.supervisor")
 
+# What a supervised worker understands. However often GENTLY comes it means the same, because some who stop a
+# service signal its parent and its children alike.
+GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGINT
 DONE, BAD_INPUT, HALTED = 0, 2, 3  # exit codes of a worker that mean something; any other is a crash
 STEADY = 60.0  # seconds after which a worker's death is not held against the next one
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a restart, after the first one, which comes at once
@@ -49,7 +52,6 @@ class Supervisor:
         self._grace = grace
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
-        self._signals = 0
         self._codes: list[int] = []
         self.up = asyncio.Event()  # the first worker has come up and told us of itself, or never will
         self.told: Told | None = None
@@ -66,16 +68,15 @@ class Supervisor:
                 return code
         return max(self._codes, default=DONE)
 
-    def stop(self) -> None:
-        """Ask the workers to end when their jobs have; called again, at once."""
-        self._signals += 1
+    def stop(self, *, at_once: bool = False) -> None:
+        """Ask the workers to end when their jobs have, or at once."""
         if self._children:
-            log.info("stopping %d worker processes", len(self._children))
+            log.info("stopping %d worker processes%s", len(self._children), " at once" if at_once else "")
         self._stopping.set()
         self.up.set()
         for child in self._children.values():
             with suppress(ProcessLookupError):
-                child.send_signal(signal.SIGTERM)
+                child.send_signal(AT_ONCE if at_once else GENTLY)
 
     async def _keep(self, place: int) -> None:
         if place > 0:  # when the first has come up: what is wrong with it is told once
@@ -170,7 +171,7 @@ class Supervisor:
 def tell(under: str, told: Told) -> None:
     """In the worker: be bound to the parent, and tell it what it needs to know."""
     parent, _, fd = under.partition(":")
-    kin.die_with_parent(signal.SIGTERM, int(parent))
+    kin.die_with_parent(GENTLY, int(parent))
     with os.fdopen(int(fd), "w") as parents_ear, suppress(BrokenPipeError):
         print(json.dumps(asdict(told)), file=parents_ear)
 

@@ -95,11 +95,13 @@ class Worker:
                 await self._bell.wait()
         return ran
 
-    def stop(self) -> None:
-        """Take no more jobs and end when the running ones have; called again, end at once."""
-        if self._stopping:
+    def stop(self, *, at_once: bool = False) -> None:
+        """Take no more jobs and end when the running ones have, or give them back and end at once."""
+        if not self._stopping:
+            log.info("worker %s takes no more jobs and ends when the running ones have", self.id)
+        if at_once:
+            log.info("worker %s ends at once", self.id)
             self._force.set()
-        log.info("worker %s takes no more jobs and ends when the running ones have", self.id)
         self._stopping = True
         self._bell.set()
 

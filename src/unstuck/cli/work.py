@@ -8,12 +8,12 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -25,7 +25,7 @@ from unstuck.policy import number
 from unstuck.reaper import Reaper
 from unstuck.settings import LEVELS, Settings
 from unstuck.settings import load as load_settings
-from unstuck.supervisor import Supervisor, Told, command, tell
+from unstuck.supervisor import AT_ONCE, GENTLY, Supervisor, Told, command, tell
 from unstuck.telemetry import log_json
 from unstuck.worker import Worker
 
@@ -34,6 +34,7 @@ log = logging.getLogger("unstuck.cli")
 metrics_option = click.option(
     "--metrics-port", type=int, help="Serve /metrics for Prometheus here, on loopback."
 )
+MOMENT = 0.2  # seconds
 HALTED = 3  # exit code of a worker that must not be started again before somebody has looked
 
 
@@ -99,8 +100,10 @@ def worker(
             recovery=settings.recovery,
             burst=burst,
         )
-        on_signals(one.stop)
-        if under is not None:
+        if under is None:
+            on_signals(one.stop)
+        else:
+            obey(one.stop)
             tell(under, Told(one.id, url, settings.recovery))
         try:
             async with found.using(url):
@@ -170,7 +173,11 @@ def reap(
         if once:
             return await jobs.recover_stale_jobs()
         task = asyncio.create_task(Reaper(jobs.store, interval=settings.recovery).run())
-        on_signals(task.cancel)
+
+        def stop(*, at_once: bool = False) -> None:  # noqa: ARG001 - it always ends at once
+            task.cancel()
+
+        on_signals(stop)
         with metrics(named(settings.store), settings.metrics_port):
             await asyncio.wait([task])
         return 0
@@ -210,10 +217,31 @@ def _place(error: Exception) -> str:
     return f" (at {Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
-def on_signals(stop: Callable[[], object]) -> None:
+class Stop(Protocol):
+    def __call__(self, *, at_once: bool = False) -> None: ...
+
+
+def on_signals(stop: Stop) -> None:
+    """The first signal stops gently, the next one at once. Two within a moment are one: some send it twice."""
     loop = asyncio.get_running_loop()
+    first: list[float] = []
+
+    def heard() -> None:
+        if not first:
+            first.append(loop.time())
+            stop()
+        elif loop.time() - first[0] > MOMENT:
+            stop(at_once=True)
+
     for number_ in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number_, stop)
+        loop.add_signal_handler(number_, heard)
+
+
+def obey(stop: Stop) -> None:
+    """Under a supervisor, which tells the two apart."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(GENTLY, stop)
+    loop.add_signal_handler(AT_ONCE, partial(stop, at_once=True))
 
 
 def leave(code: int) -> None:
