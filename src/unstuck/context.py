@@ -18,20 +18,26 @@ from unstuck.policy import LONGEST_LEASE, number
 from unstuck.telemetry import bounded
 
 log = logging.getLogger("unstuck.job")
+_NO_FACTS: Mapping[str, Any] = {}  # shared by the many jobs that bind none
 
 
 class Context:
     """The running job, for its handler. Progress and stage travel with the next heartbeat."""
 
+    __slots__ = (
+        "_lease", "cancelled", "facts", "follow_ups", "job", "listener", "overdue", "said_at", "said_progress",
+        "said_stage", "seconds", "stages",
+    )  # fmt: skip
+
     def __init__(self, job: Job, lease: float = 20.0, stages: Mapping[str, float] | None = None) -> None:
         self.job = job
         self.cancelled = False
-        self.lease = lease  # seconds that the next heartbeat asks for
+        self.seconds = lease  # that the next heartbeat asks for
         self.said_progress: Json = None
         self.said_stage: str | None = None
         self.said_at = time.monotonic()
-        self.facts: dict[str, Any] = {}
-        self.follow_ups: list[Call[Any]] = []
+        self.facts: Mapping[str, Any] = _NO_FACTS
+        self.follow_ups: tuple[Call[Any], ...] = ()
         self.overdue = False  # it ran out of time: nobody waits for its end any more
         self._lease = lease
         self.stages = stages or {}
@@ -66,7 +72,7 @@ class Context:
                 f"stage {ascii(name)[:60]} is not allowed: a text of at most 100 printable characters"
             )
         least = 0.0 if expected is None else number("expected", expected, 0.0, LONGEST_LEASE)
-        self.lease = max(self.stages.get(name, self._lease), least)
+        self.seconds = max(self.stages.get(name, self._lease), least)
         self.said_stage = name
         self._said("stage", [name, expected])
 
@@ -74,19 +80,19 @@ class Context:
         """Enqueue a job together with the completion of this one: both happen, or neither."""
         if not isinstance(call, Call):
             raise PayloadError(f"then() takes a call, not a {type(call).__name__}: then(task.call(…))")
-        self.follow_ups.append(call)
+        self.follow_ups += (call,)
         self._said("then", call.job)
 
     def bind(self, **facts: Any) -> None:
         """Let every log line about this job carry these facts, also the one that tells of its failure."""
         told = bounded(facts)
-        self.facts |= told
+        self.facts = {**self.facts, **told}
         self._said("bind", told)
 
     def log(self, message: str, **facts: Any) -> None:
         said = {"jobId": self.job.id, "queue": self.job.queue, "task": self.job.task}
         # Under a key of their own: logging refuses names such as "args", and no fact may pass for the job's id.
-        all_facts = self.facts | bounded(facts)
+        all_facts = {**self.facts, **bounded(facts)}
         log.info(message, extra=said | ({"facts": all_facts} if all_facts else {}))
 
     def _said(self, word: str, value: Any) -> None:

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
 
 from unstuck.context import Context
 from unstuck.model import Beat, Job, Verdict
 from unstuck.policy import Policy
 
 
-@dataclass(slots=True, eq=False)
 class Held:
     """Its job, how long it may be trusted, and the task that runs it, if any."""
 
-    job: Job
-    policy: Policy
-    sent: float
-    trusted_until: float = field(init=False)
-    taken: float = field(init=False)
-    context: Context = field(init=False)
-    running: asyncio.Task[None] | None = None
-    on_loop: bool = False  # its handler runs on the event loop and could block it
-    verdict: Verdict = Verdict.HELD
-    begun: bool = False  # a task that has not begun must not be cancelled: it would end without a trace
-    ended: bool = False  # its outcome is on the way: still beaten for, but no longer lost or won here
+    __slots__ = (
+        "begun", "context", "ended", "job", "lease", "on_loop", "policy", "running", "taken", "trusted_until",
+        "verdict",
+    )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        self.context = Context(self.job, self.policy.lease, self.policy.stages)
+    def __init__(self, job: Job, policy: Policy, sent: float) -> None:
+        self.job = job
+        self.lease = job.lease
+        self.policy = policy
+        self.context = Context(job, policy.lease, policy.stages)
+        self.running: asyncio.Task[None] | None = None
+        self.verdict = Verdict.HELD
+        self.on_loop = False  # its handler runs on the event loop and could block it
+        self.begun = False  # a task that has not begun must not be cancelled: it would end without a trace
+        self.ended = False  # its outcome is on the way: still beaten for, but no longer lost or won here
         self.taken = time.monotonic()
-        self.trust(self.sent, self.policy.lease)
+        self.trust(sent, policy.lease)
 
     def beat(self) -> Beat:
         context = self.context
-        return Beat(self.job.lease, context.lease, context.said_progress, context.said_stage)
+        return Beat(self.lease, context.seconds, context.said_progress, context.said_stage)
 
     @property
     def waited(self) -> float:

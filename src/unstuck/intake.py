@@ -62,10 +62,10 @@ class Intake:
                 )
                 self._hold(jobs, sent)
         finally:
-            if any(self._limits.rated(name) for name in limits):
+            if any(name in self._limits.rates for name in limits):
                 await self._limits.give_back()
         for name in limits:
-            if self._limits.rated(name) and not any(job.queue == name for job in jobs):
+            if name in self._limits.rates and not any(job.queue == name for job in jobs):
                 self._limits.nothing(name)
         self.hungry = bool(jobs)
         if jobs:
@@ -76,7 +76,7 @@ class Intake:
         """Take up to ``limit`` jobs and start those that tokens can be had for; answers how many were taken."""
         sent = time.monotonic()
         jobs = await self._store.lease(self._shares(dict.fromkeys(self._queues, limit)), limit, self._owner)
-        for queue in {job.queue for job in jobs if self._limits.rated(job.queue)}:
+        for queue in {job.queue for job in jobs if job.queue in self._limits.rates}:
             await self._limits.take(queue, sum(job.queue == queue for job in jobs))
         self._hold(jobs, sent)
         return len(jobs)
@@ -102,7 +102,7 @@ class Intake:
             if not self._limits.open(name):
                 continue
             most = wanted
-            if self._limits.rated(name):
+            if name in self._limits.rates:
                 most = await self._limits.take(name, min(wanted, self._slots.free))
             if most:
                 limits[name] = most * self._batch[name]
@@ -117,11 +117,10 @@ class Intake:
 
     def _hold(self, jobs: Sequence[Job], sent: float) -> None:
         self._slots.take(jobs, self._queues, sent)
-        for job in jobs:
-            if self._pulse.disowned(job.lease):  # this answer came so late that we have given it back
-                self._slots.drop(job.lease)
+        for lease in self._pulse.given_back & self._slots.held.keys():
+            self._slots.drop(lease)  # its answer came so late that we have given it back
         self._slots.start()
-        for queue in {job.queue for job in jobs if self._limits.rated(job.queue)}:
+        for queue in self._limits.rates:
             self._slots.refuse(queue)
 
     async def _wait(self) -> None:

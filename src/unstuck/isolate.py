@@ -88,7 +88,7 @@ class Isolation:
         sock.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=sock)
         try:
-            order = Order(context.job, context.lease, context.stages)
+            order = Order(context.job, context.seconds, context.stages)
             writer.write(frames.pack(order))
             if "pid" not in (born := await news.get()):
                 raise Crashed(_cause(born["exit"]), 0)

@@ -34,14 +34,11 @@ class Limits:
 
     def __init__(self, store: Store, queues: Mapping[str, Policy]) -> None:
         self._store = store
-        self._rates = {name: policy.rate for name, policy in queues.items() if policy.rate is not None}
-        self._slack = {name: min(max(SHARE * rate.per, LEAST), MOST) for name, rate in self._rates.items()}
-        self._tickets: dict[str, list[Ticket]] = {name: [] for name in self._rates}
+        self.rates = {name: policy.rate for name, policy in queues.items() if policy.rate is not None}
+        self._slack = {name: min(max(SHARE * rate.per, LEAST), MOST) for name, rate in self.rates.items()}
+        self._tickets: dict[str, list[Ticket]] = {name: [] for name in self.rates}
         self._closed: dict[str, float] = {}
         self._quiet: dict[str, float] = {}
-
-    def rated(self, queue: str) -> bool:
-        return queue in self._rates
 
     def open(self, queue: str) -> bool:
         """Whether it makes sense to ask for jobs of a queue now."""
@@ -55,7 +52,7 @@ class Limits:
 
     async def take(self, queue: str, wanted: int) -> int:
         """How many starts the queue may make now, at most ``wanted``; the tickets for them are kept."""
-        rate, slack = self._rates[queue], self._slack[queue]
+        rate, slack = self.rates[queue], self._slack[queue]
         sent = time.monotonic()
         bucket = rate.bucket or queue
         grant = await self._store.take(bucket, wanted, rate.count, rate.per + slack)
@@ -72,7 +69,7 @@ class Limits:
                 del tickets[at]
                 return True
         if tickets:  # too slow: let tokens stay out longer next time
-            self._slack[queue] = min(2 * self._slack[queue], self._rates[queue].per)
+            self._slack[queue] = min(2 * self._slack[queue], self.rates[queue].per)
         return False
 
     async def give_back(self) -> None:
@@ -91,6 +88,6 @@ class Limits:
     async def close(self, queue: str, seconds: float) -> None:
         """Nobody shall start jobs of the queue for so long: the other side asked for it."""
         self._closed[queue] = max(self._closed.get(queue, 0.0), time.monotonic() + seconds)
-        rate: Rate | None = self._rates.get(queue)
+        rate: Rate | None = self.rates.get(queue)
         if rate is not None:
             await self._store.close(rate.bucket or queue, seconds)

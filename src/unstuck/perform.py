@@ -41,17 +41,37 @@ class Ground:
     middlewares: Sequence[Middleware] = ()
 
 
-async def perform(
-    handler: Handler | None, contexts: Contexts, policy: Policy, ground: Ground
-) -> list[Outcome]:
-    """One outcome a job, in order. Raises CancelledError only if the worker itself cancelled it.
-
-    A batch that fails as a whole, for good, is run again one by one: only the culprit fails.
-    """
+async def perform(handler: Handler | None, context: Context, policy: Policy, ground: Ground) -> Outcome:
+    """Run one job. Raises CancelledError only if the worker itself cancelled it."""
     if handler is None:
-        return [_unknown(context.job) for context in contexts]
-    if len(contexts) == 1:
-        return [await _alone(handler, contexts[0], policy, ground)]
+        return _unknown(context.job)
+    arguments: dict[str, Any] = {}
+    if not isolated(handler, context):
+        try:
+            arguments = handler.arguments.unpack(context.job.payload)
+        except Exception as error:  # noqa: BLE001 - models run code of their own
+            return _invalid(context, error, "invalid_payload", ground)
+        if handler.batch:
+            items = list(arguments.values())
+            return (await _together(handler, (context,), items, policy, ground))[context.id]
+    try:
+        result = await _call(handler, arguments, (context,), ground)
+    except asyncio.CancelledError:
+        if context.cancelled:
+            raise
+        return _cancelled_itself(context, ground)
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the job's failure, not the worker's
+        return _judge(context, error, policy, ground)
+    return _completed(context, result, ground)
+
+
+async def perform_batch(
+    handler: Handler, contexts: Contexts, policy: Policy, ground: Ground
+) -> list[Outcome]:
+    """Run several jobs as one; an outcome for each, in order.
+
+    If they fail as a whole, for good, they are run again one by one: only the culprit fails.
+    """
     found: dict[str, Outcome] = {}
     items: list[Any] = []
     fit: list[Context] = []
@@ -65,34 +85,12 @@ async def perform(
     return [found[context.id] for context in contexts]
 
 
-async def _alone(handler: Handler, context: Context, policy: Policy, ground: Ground) -> Outcome:
-    arguments: dict[str, Any] = {}
-    if not isolated(handler, (context,)):
-        try:
-            arguments = handler.arguments.unpack(context.job.payload)
-        except Exception as error:  # noqa: BLE001 - models run code of their own
-            return _invalid(context, error, "invalid_payload", ground)
-        if handler.batch:
-            return (await _together(handler, (context,), list(arguments.values()), policy, ground))[
-                context.id
-            ]
-    try:
-        result = await _called(handler, arguments, (context,), ground)
-    except asyncio.CancelledError:
-        if context.cancelled:
-            raise
-        return _cancelled_itself(context, ground)
-    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the job's failure, not the worker's
-        return _judge(context, error, policy, ground)
-    return _completed(context, result, ground)
-
-
 async def _together(
     handler: Handler, contexts: Contexts, items: list[Any], policy: Policy, ground: Ground
 ) -> dict[str, Outcome]:
     [name] = handler.arguments.names
     try:
-        answers = await _called(handler, {name: items}, contexts, ground)
+        answers = await _call(handler, {name: items}, contexts, ground)
         if not isinstance(answers, Sequence) or isinstance(answers, str) or len(answers) != len(items):
             told = (
                 f"{len(answers)} answers" if isinstance(answers, Sequence) else f"a {type(answers).__name__}"
@@ -121,7 +119,16 @@ async def _together(
     }
 
 
-async def _called(handler: Handler, arguments: dict[str, Any], contexts: Contexts, ground: Ground) -> Any:
+def _call(handler: Handler, arguments: dict[str, Any], contexts: Contexts, ground: Ground) -> Awaitable[Any]:
+    if not ground.middlewares and tracing.off():
+        return ground.run(handler, arguments, contexts)
+    return _call_inside(handler, arguments, contexts, ground)
+
+
+async def _call_inside(
+    handler: Handler, arguments: dict[str, Any], contexts: Contexts, ground: Ground
+) -> Any:
+    """Inside of a span and of all middleware."""
     call: Callable[[], Awaitable[Any]] = partial(ground.run, handler, arguments, contexts)
     for middleware in reversed(ground.middlewares):
         call = partial(middleware, contexts[0], call)
@@ -206,6 +213,8 @@ def _completed(context: Context, result: Any, ground: Ground) -> Outcome:
 
 
 def _follow_ups(context: Context) -> tuple[Any, ...]:
+    if not context.follow_ups:
+        return ()
     return tuple(msgspec.structs.replace(call.job, parent=context.job.id) for call in context.follow_ups)
 
 

@@ -46,7 +46,7 @@ class Pulse:
         self._every = every
         self._lost = lost
         self._strangers: set[Lease] = set()
-        self._given_back: dict[Lease, None] = {}
+        self.given_back: set[Lease] = set()  # because their answers were so late that we took them for lost
         self._beating = asyncio.Lock()
         self._urgent = self._ending = False
         self._beaten = time.monotonic()
@@ -76,10 +76,6 @@ class Pulse:
         self._urgent |= urgent
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._wake.set)
-
-    def disowned(self, lease: Lease) -> bool:
-        """Whether it was given back because its answer was so late that we took it for lost."""
-        return lease in self._given_back
 
     def _run(self) -> None:
         try:
@@ -152,9 +148,9 @@ class Pulse:
         self._strangers = unknown - forgotten
         if not forgotten:
             return
-        self._given_back |= dict.fromkeys(forgotten)
-        while len(self._given_back) > REMEMBERED:
-            del self._given_back[next(iter(self._given_back))]
+        if len(self.given_back) > REMEMBERED:
+            self.given_back = set()
+        self.given_back |= forgotten
         mine = sorted(lease for lease in forgotten if lease not in self._held)  # it may have come this moment
         log.warning("giving back %d leases whose answer was lost", len(mine))
         try:

@@ -31,13 +31,17 @@ class Runners:
 
     async def run(self, handler: Handler, arguments: Mapping[str, Any], contexts: Contexts) -> Any:
         """The handler's result, within the time that its job has."""
-        if isolated(handler, contexts):
+        timeout = contexts[0].job.timeout
+        alone = isolated(handler, contexts[0])
+        if handler.is_async and timeout is None and handler.stall is None and not alone:
+            enter(contexts)  # the usual case, without a detour
+            return await handler.function(**arguments)
+        if alone:
             work = self._isolation.run(handler, contexts[0])
         elif handler.is_async:
             work = _on_loop(handler.function, arguments, contexts)
         else:
             work = self._in_thread(handler.function, arguments, contexts)
-        timeout = contexts[0].job.timeout
         if timeout is None and handler.stall is None:
             return await work
         return await _within(work, contexts, timeout, handler.stall)
@@ -78,9 +82,9 @@ class Runners:
         self._freed()
 
 
-def isolated(handler: Handler, contexts: Contexts) -> bool:
+def isolated(handler: Handler, context: Context) -> bool:
     """A job that has crashed before runs alone, so that it takes nobody with it again."""
-    return handler.isolate or (contexts[0].job.crashes > 0 and handler.importable)
+    return handler.isolate or (context.job.crashes > 0 and handler.importable)
 
 
 class HandlerExitError(Exception):

@@ -7,16 +7,18 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from unstuck.alerts import tell_alert
 from unstuck.classify import failure
 from unstuck.errors import StoreError
 from unstuck.handler import Handler
+from unstuck.health import Vitals
 from unstuck.held import Held
 from unstuck.limits import Limits
-from unstuck.model import Job, Lease, Outcome, Settled, Verdict, failed, released
+from unstuck.model import Job, Lease, Outcome, Settled, Verdict, Word, failed, released
 from unstuck.outbox import Outbox
-from unstuck.perform import Ground, perform
+from unstuck.perform import Ground, perform, perform_batch
 from unstuck.policy import Policy
 from unstuck.prefetch import Ahead
 from unstuck.runners import isolated
@@ -39,10 +41,11 @@ class Slots:
         ground: Ground,
         outbox: Outbox,
         limits: Limits,
+        vitals: Vitals,
         handler: Callable[[str], Handler | None],
         confirm: Callable[[], Awaitable[None]],
-        said: Callable[[str], None],
-        ended: Callable[[Sequence[Outcome]], None],
+        said: Callable[[str, Any], None],
+        failed: Callable[[Outcome], None],
         occupied: Callable[[], int],
         bell: asyncio.Event,
     ) -> None:
@@ -50,10 +53,11 @@ class Slots:
         self._ground = ground
         self._outbox = outbox
         self._limits = limits
+        self._vitals = vitals
         self._handler = handler
         self._confirm = confirm
         self._said = said
-        self._tell_ended = ended
+        self._failed = failed
         self._occupied = occupied
         self._bell = bell
         self._waiting: deque[Held] = deque()
@@ -84,23 +88,29 @@ class Slots:
         first: list[Held] = []
         for job in jobs:
             held = Held(job, policies[job.queue], sent)
-            held.context.listener = lambda word, _: self._said(word)
-            self.held[job.lease] = held
-            (first if self._limits.rated(job.queue) else self._waiting).append(held)
+            held.context.listener = self._said
+            self.held[held.lease] = held
+            (first if job.queue in self._limits.rates else self._waiting).append(held)
         self._waiting.extendleft(reversed(first))  # their tokens do not wait
 
     def start(self) -> None:
-        while self._waiting and self.free and not self._closed:
+        if not self._waiting or self._closed:
+            return
+        free = self.free
+        while self._waiting and free:
             held = self._waiting.popleft()
-            if self._limits.rated(held.job.queue) and not self._limits.use(held.job.queue):
+            queue = held.job.queue
+            if queue in self._limits.rates and not self._limits.use(queue):
                 self._waiting.appendleft(held)
-                self.refuse(held.job.queue)
+                self.refuse(queue)
                 continue
-            group = self._group(held)
-            running = asyncio.create_task(self._run(group))
+            handler = self._handler(held.job.task)
+            group = self._batch(handler, held) if handler is not None and handler.batch else [held]
+            running = asyncio.create_task(self._run(handler, group))
             for one in group:
                 one.running = running
             self.running += 1
+            free -= 1
 
     def refuse(self, queue: str) -> None:
         """Give back, together, all of a queue that has not been started: there is no token for it."""
@@ -130,12 +140,14 @@ class Slots:
         held.context.cancelled = True
         if held in self._waiting:
             self._waiting.remove(held)
-            self.held.pop(held.job.lease, None)
-        elif held.running is not None and held.begun:  # if it has not, it will see the verdict when it begins
-            others = [one for one in self.held.values() if one.running is held.running and one is not held]
-            if not others:  # the rest of a batch goes on; its own outcome will be refused
-                held.running.cancel()
+            self.held.pop(held.lease, None)
+        elif held.running is not None and held.begun and not self._wanted(held.running):
+            held.running.cancel()  # if it has not begun, it will see the verdict when it does
         self._bell.set()
+
+    def _wanted(self, running: asyncio.Task[None]) -> bool:
+        """Whether any job of a batch is still ours: then it goes on, and only the lost outcomes are refused."""
+        return any(held.running is running and held.verdict is Verdict.HELD for held in self.held.values())
 
     def settled(self, answers: Iterable[tuple[Outcome, Settled]]) -> None:
         for outcome, answer in answers:
@@ -145,6 +157,8 @@ class Slots:
                 log.warning(
                     "the lease of job %s was lost: its outcome is refused", outcome.lease.id, extra=told
                 )
+            elif outcome.word is Word.COMPLETED:
+                self._vitals.success()
             elif answer is Settled.APPLIED:
                 tell_alert(outcome)
 
@@ -177,10 +191,9 @@ class Slots:
         for held in mine:
             held.verdict = Verdict.LOST  # by our own decision: it does nothing when it begins
 
-    def _group(self, first: Held) -> list[Held]:
-        """The jobs that run together with this one: of a batch task, as many as there are and fit."""
-        handler = self._handler(first.job.task)
-        if handler is None or not handler.batch or isolated(handler, (first.context,)):
+    def _batch(self, handler: Handler, first: Held) -> list[Held]:
+        """The jobs that run together with this one: as many as there are and fit."""
+        if isolated(handler, first.context):
             return [first]
         others = [held for held in self._waiting if held.job.task == first.job.task and not held.job.crashes][
             : handler.batch - 1
@@ -189,46 +202,56 @@ class Slots:
             self._waiting.remove(held)
         return [first, *others]
 
-    async def _run(self, group: list[Held]) -> None:
+    async def _run(self, handler: Handler | None, group: list[Held]) -> None:
         """Carry jobs through. Whatever happens here must end in outcomes, or they would hang."""
-        outcomes: list[Outcome] = []
+        ours = group
+        outcomes: Sequence[Outcome] = ()
         for held in group:
             held.begun = True
         try:
-            if time.monotonic() > min(held.trusted_until for held in group):
+            now = time.monotonic()
+            if any(now > held.trusted_until for held in group):
                 await self._confirm()
             ours = [held for held in group if held.verdict is Verdict.HELD]
-            if ours:
-                handler = self._handler(ours[0].job.task)
-                contexts = tuple(held.context for held in ours)
+            if len(ours) == 1:
+                [held] = ours
+                held.on_loop = handler is not None and handler.is_async
+                outcomes = [await perform(handler, held.context, held.policy, self._ground)]
+            elif ours:
+                assert handler is not None
                 for held in ours:
-                    held.on_loop = bool(handler and handler.is_async and not isolated(handler, contexts))
-                outcomes = await perform(handler, contexts, ours[0].policy, self._ground)
+                    held.on_loop = handler.is_async
+                contexts = tuple([held.context for held in ours])
+                outcomes = await perform_batch(handler, contexts, ours[0].policy, self._ground)
         except asyncio.CancelledError:
-            outcomes = [released(held.job.lease, why=STOPPED) for held in group]
+            outcomes = [released(held.lease, why=STOPPED) for held in ours]
         except StoreError as error:
-            why = f"the lease could not be confirmed: {error}"
-            outcomes = [released(held.job.lease, why=why) for held in group]
+            told = f"the lease could not be confirmed: {error}"
+            outcomes = [released(held.lease, why=told) for held in ours]
         except Exception as error:
             log.exception("job %s could not be carried through", group[0].job.id)
-            why_ = failure(error, attempt=group[0].job.attempts, worker=self._ground.worker)
-            outcomes = [failed(held.job.lease, why_) for held in group]
+            why = failure(error, attempt=group[0].job.attempts, worker=self._ground.worker)
+            outcomes = [failed(held.lease, why) for held in ours]
         finally:
-            self._ended(group, outcomes)
+            if len(ours) < len(group):
+                for held in group:
+                    if held not in ours:
+                        self.held.pop(held.lease, None)
+            self._ended(ours, outcomes)
 
     def _ended(self, group: Sequence[Held], outcomes: Sequence[Outcome]) -> None:
         self.running -= 1
-        by_lease = {outcome.lease: outcome for outcome in outcomes}
-        for held in group:
+        for held, outcome in zip(group, outcomes, strict=True):
             self._ahead.consumed()
             if held.ended:  # given back already, because it did not listen
                 continue
-            if (outcome := by_lease.get(held.job.lease)) is not None and held.verdict is Verdict.HELD:
+            if held.verdict is Verdict.HELD:
                 held.ended = True
                 self._outbox.add(outcome)
             else:
-                self.held.pop(held.job.lease, None)
-        self._tell_ended(outcomes)
+                self.held.pop(held.lease, None)
+            if outcome.failure is not None:
+                self._failed(outcome)
         self.start()
         self._bell.set()
 
@@ -236,4 +259,4 @@ class Slots:
         for held in jobs:
             if not held.ended:
                 held.ended = True
-                self._outbox.add(released(held.job.lease, why=why))
+                self._outbox.add(released(held.lease, why=why))

@@ -20,13 +20,18 @@ _NOTHING = nullcontext()
 
 def current() -> str | None:
     """The traceparent of the span that is open here, to travel with a job; None without one."""
-    if "opentelemetry.trace" not in sys.modules or not _api().get_current_span().get_span_context().is_valid:
+    if off() or not _api().get_current_span().get_span_context().is_valid:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(carrier)
     return carrier.get("traceparent")
+
+
+def off() -> bool:
+    """Whether nobody in this process has even loaded OpenTelemetry."""
+    return "opentelemetry.trace" not in sys.modules
 
 
 def span(job: Job) -> AbstractContextManager[None]:
@@ -37,7 +42,7 @@ def span(job: Job) -> AbstractContextManager[None]:
 
 def _tracer() -> Tracer | None:
     """None unless spans go anywhere: whoever set up an SDK has imported the API."""
-    if "opentelemetry.trace" not in sys.modules:
+    if off():
         return None
     provider = _api().get_tracer_provider()
     if isinstance(provider, (_api().ProxyTracerProvider, _api().NoOpTracerProvider)):

@@ -20,7 +20,7 @@ from unstuck.health import Vitals
 from unstuck.ids import process_id
 from unstuck.intake import LOOK, Intake
 from unstuck.limits import Limits
-from unstuck.model import Category, Health, Outcome, Word, released
+from unstuck.model import Category, Health, Outcome, released
 from unstuck.model import Worker as Facts
 from unstuck.outbox import Outbox
 from unstuck.perform import Ground
@@ -124,10 +124,11 @@ class Worker:
                 ground=ground,
                 outbox=self._outbox,
                 limits=self._limits,
+                vitals=self._vitals,
                 handler=self._handler,
                 confirm=self._confirm,
                 said=self._said,
-                ended=self._ended,
+                failed=self._failed,
                 occupied=lambda: self._runners.abandoned,
                 bell=self._bell,
             )
@@ -243,14 +244,11 @@ class Worker:
         except StoreError as error:
             log.warning("could not ask for leases left behind, they will run out: %s", error)
 
-    def _ended(self, outcomes: Sequence[Outcome]) -> None:
-        for outcome in outcomes:
-            if outcome.word is Word.COMPLETED:
-                self._vitals.success()
-            elif outcome.failure:
-                self._vitals.failure(outcome.failure.code)
-                if outcome.failure.category is Category.CRITICAL:
-                    self._halt(outcome.failure.message)
+    def _failed(self, outcome: Outcome) -> None:
+        if (why := outcome.failure) is not None:
+            self._vitals.failure(why.code)
+            if why.category is Category.CRITICAL:
+                self._halt(why.message)
 
     def _refused(self, queue: str, seconds: float) -> None:
         """A provider asked us to stay away: nothing more of the queue is started, by anybody."""
@@ -263,7 +261,7 @@ class Worker:
         except StoreError as error:
             log.warning("other workers could not be told to leave %s alone: %s", queue, error)
 
-    def _said(self, word: str) -> None:
+    def _said(self, word: str, _: Any) -> None:
         if word in ("stage", "progress"):
             self._pulse.nudge(urgent=word == "stage")
 
