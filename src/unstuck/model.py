@@ -1,7 +1,4 @@
-"""The values everything else speaks of: jobs, leases and outcomes.
-
-They cannot contain themselves, so the garbage collector need not look at them (``gc=False``): there are many.
-"""
+"""The values everything else speaks of. They cannot contain themselves, so ``gc=False``: there are many."""
 
 from __future__ import annotations
 
