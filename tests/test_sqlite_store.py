@@ -249,6 +249,7 @@ async def test_leasing_and_settling_touch_only_the_rows_they_are_about(harness: 
         assert "SCAN job" not in found
 
 
+@pytest.mark.accepts("MQ-043", "MQ-044")
 async def test_routine_events_are_recorded_on_request(tmp_path: Path) -> None:
     async with SQLiteHarness(tmp_path, "?events=all") as harness:
         [ref] = await enqueued(harness.store)

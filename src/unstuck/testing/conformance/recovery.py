@@ -219,6 +219,25 @@ async def test_more_jobs_than_a_batch_are_recovered_in_one_go_without_an_operato
     assert await states(harness.store) == {"pending": 450}
 
 
+@pytest.mark.accepts("REC-064")
+async def test_a_recovered_job_is_leased_like_any_other(harness: Harness) -> None:
+    """Recovery brings no second kind of lease: the same attempt, fence, end and beats as the first time."""
+    lost = await one_leased(harness.store, max_attempts=5)
+    await harness.age(61)
+    await recover(harness.store)
+
+    [job] = await leased(harness.store)
+
+    assert (job.id, job.attempts, job.owner) == (lost.id, lost.attempts + 1, lost.owner)
+    assert job.fence > lost.fence
+    assert job.lease_until
+    assert job.started_at
+    assert lost.lease_until
+    assert lost.started_at
+    assert job.lease_until - job.started_at == lost.lease_until - lost.started_at
+    assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
+
+
 @pytest.mark.accepts("REC-066")
 async def test_a_recovered_job_keeps_its_priority_and_its_place_in_line(harness: Harness) -> None:
     refs = await enqueued(harness.store, 2)
