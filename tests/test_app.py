@@ -236,8 +236,9 @@ async def test_explain_says_what_a_due_job_waits_for(app: Unstuck, harness: SQLi
     await harness.store.heartbeat(Facts(id="w", queues=("mail",), tasks=("add",)), [])
     told.append(await handle.explain())
     await harness.store.heartbeat(Facts(id="w", queues=("mail",), tasks=("send",)), [])
-    await task.enqueue("bob")
+    second = await task.enqueue("bob")
     told.append(await handle.explain())
+    told.append(await second.explain())
     await harness.age(61)
     told.append(await handle.explain())
     await jobs.pause("mail", "the printer is on fire")
@@ -246,9 +247,10 @@ async def test_explain_says_what_a_due_job_waits_for(app: Unstuck, harness: SQLi
     assert told == [
         "No worker takes queue 'mail': start one that does.",
         "Task 'send' is unknown to every worker of queue 'mail': deploy its code to them.",
-        "It waits for a free worker, together with 1 other due jobs of queue 'mail'.",
+        "It is the next of queue 'mail' and waits for a free worker.",
+        "It waits behind 1 other due jobs of queue 'mail'.",
         "No worker takes queue 'mail': start one that does.",
-        "Queue 'mail' is paused: the printer is on fire.",
+        "Queue 'mail' is paused: the printer is on fire. Resume it with: unstuck resume mail",
     ]
 
 

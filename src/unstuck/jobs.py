@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 
 from unstuck.errors import UnknownJob
-from unstuck.health import HealthStatus, alive, health_status
+from unstuck.explain import explain
+from unstuck.health import HealthStatus, health_status
 from unstuck.model import Event, Filter, Job, NewJob, Ref, Settled, Status, Worker, released
+from unstuck.options import Options
 from unstuck.policy import number, queue_name, whole
 from unstuck.reaper import Reaper
 from unstuck.store import Counts, Enqueued, Page, Store
@@ -104,34 +106,20 @@ class Jobs:
 
     async def explain(self, id: str, queue: str | None = None) -> str:
         """Why a job is not running, in one sentence."""
-        job = await self.get(id, queue)
-        now = (await self.store.clock()).now
-        match job.status:
-            case Status.COMPLETED:
-                return f"It completed {_ago(job.finished_at, now)}."
-            case Status.FAILED:
-                cause = f"{job.error.code}: {job.error.message}" if job.error else "no error was recorded"
-                return f"It failed {_ago(job.finished_at, now)} after {job.attempts} of {job.max_attempts} attempts ({cause})."
-            case Status.PROCESSING:
-                return _explain_lease(job, now)
-            case Status.PENDING:
-                return await self._explain_waiting(job, now)
+        return await explain(self.store, await self.get(id, queue))
 
-    async def _explain_waiting(self, job: Job, now: datetime) -> str:
-        counts = {of.queue: of for of in await self.store.count()}[job.queue]
-        if counts.paused is not None:
-            return f"Queue {job.queue!r} is paused: {counts.paused}."
-        if (left := (job.run_at - now).total_seconds()) > 0:
-            again = (
-                f" (attempt {job.attempts} failed: {job.error.code})" if job.error and job.attempts else ""
-            )
-            return f"It is due in {left:.1f} s, at {job.run_at:%Y-%m-%d %H:%M:%S} UTC{again}."
-        takers = [worker for worker in alive(await self.store.workers(), now) if job.queue in worker.queues]
-        if not takers:
-            return f"No worker takes queue {job.queue!r}: start one that does."
-        if not any(job.task in worker.tasks for worker in takers):
-            return f"Task {job.task!r} is unknown to every worker of queue {job.queue!r}: deploy its code to them."
-        return f"It waits for a free worker, together with {counts.pending - counts.delayed - 1} other due jobs of queue {job.queue!r}."
+    async def edit(
+        self,
+        ids: Sequence[str],
+        queue: str | None = None,
+        *,
+        priority: int | None = None,
+        run_at: datetime | None = None,
+    ) -> int:
+        """Give jobs that wait another priority or another time; answers how many that were."""
+        Options(priority=priority or 0, run_at=run_at)
+        refs = [job.ref async for job in self._named(ids, queue)]
+        return await self.store.edit(refs, priority=priority, run_at=run_at)
 
     async def _named(
         self, ids: Sequence[str], queue: str | None, owner: str | None = None
@@ -157,16 +145,3 @@ class Jobs:
             if done < AT_ONCE:
                 break
         return total
-
-
-def _explain_lease(job: Job, now: datetime) -> str:
-    if job.lease_until is None:
-        return f"It is held by {job.owner}, which sets no lease."
-    left = (job.lease_until - now).total_seconds()
-    if left > 0:
-        return f"It is running: held by {job.owner} for another {left:.1f} s unless renewed."
-    return f"Its lease by {job.owner} ran out {-left:.1f} s ago; the next reaper will take it back."
-
-
-def _ago(when: datetime | None, now: datetime) -> str:
-    return "at an unknown time" if when is None else f"{max(0.0, (now - when).total_seconds()):.1f} s ago"

@@ -265,6 +265,7 @@ class Worker(Struct, frozen=True, kw_only=True, gc=False):
     identity: str = ""
     queues: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
+    limits: Mapping[str, Mapping[str, Json]] = {}  # of its queues, by the names that Policy has for them
     concurrency: int = 0
     running: int = 0
     health: Health = Health()

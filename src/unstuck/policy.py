@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from unstuck.errors import ConfigError
@@ -84,6 +84,12 @@ class Policy:
                 f"{what} is {seconds:g} s, but with a heartbeat of {self.heartbeat:g} s it must be at least "
                 f"{shortest:.12g} s (2 × heartbeat + max(1 s, lease/10)): lengthen the lease or beat more often"
             )
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits that are set, as plain data."""
+        found = {"limit": self.limit, "lane_limit": self.lane_limit, "rate": self.rate and asdict(self.rate)}
+        return {name: value for name, value in found.items() if value is not None}
 
     def differences(self, other: Policy) -> list[str]:
         """In which fields two policies disagree, in words."""

@@ -68,6 +68,14 @@ class Grant(NamedTuple):
     stamp: int = 0
 
 
+class Bucket(NamedTuple):
+    """Tokens that are out, the seconds until the first of them returns, and until the bucket opens again."""
+
+    out: int
+    first_back: float
+    closed_for: float
+
+
 class Blind(NamedTuple):
     """A span in which holders could not be heard, in seconds before now: from the older to the younger end."""
 
@@ -171,6 +179,10 @@ class Store(Protocol):
     async def close(self, bucket: str, seconds: float) -> None:
         """Grant no token of the bucket for so long; a longer closure that is in force stays."""
 
+    async def bucket(self, name: str) -> Bucket:
+        """How things stand with a bucket; nothing is taken."""
+        ...
+
     async def slot(self, schedule: str) -> datetime | None:
         """For which slot the schedule fired last."""
         ...
@@ -204,6 +216,16 @@ class Store(Protocol):
 
     async def cancel(self, refs: Sequence[Ref]) -> int:
         """Fail unfinished jobs with the code ``cancelled``, taking a running one's lease over in the same step."""
+        ...
+
+    async def edit(
+        self, refs: Sequence[Ref], *, priority: int | None = None, run_at: datetime | None = None
+    ) -> int:
+        """Give jobs that are pending another priority or time; answers how many that were."""
+        ...
+
+    async def place(self, ref: Ref) -> int:
+        """How many due jobs of its queue stand before a due job in line, counted up to ten thousand."""
         ...
 
     async def pause(self, queue: str, why: str) -> None:

@@ -285,6 +285,7 @@ class Worker:
             identity=kin.identity(),
             queues=tuple(self._queues),
             tasks=tuple(self.app.tasks),
+            limits={name: policy.limits for name, policy in self._queues.items() if policy.limits},
             concurrency=self._concurrency,
             running=self._slots.running,
             health=self.get_health_status(),

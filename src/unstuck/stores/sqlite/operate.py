@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from unstuck.model import Category, Event, Failure, Filter, Ref, Worker
-from unstuck.store import Counts, Page
+from unstuck.store import Bucket, Counts, Page
 from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.filters import FINISHED, matching, order
 from unstuck.stores.sqlite.steps import tell, tell_queue
 from unstuck.stores.sqlite.writer import Transaction
 
+COUNTED_PLACES = 10_000
 CANCELLED = Failure(category=Category.PERMANENT, code="cancelled", message="cancelled by request")
 
 
@@ -54,6 +56,29 @@ def cancel(tx: Transaction, refs: Sequence[Ref]) -> int:
     tell(tx, [("cancelled", ref, {}) for ref in ended])
     tx.many("tally", [(ref.queue, "cancelled", 1) for ref in ended])
     return len(ended)
+
+
+def edit(tx: Transaction, refs: Sequence[Ref], priority: int | None, run_at: datetime | None) -> int:
+    when = None if run_at is None else rows.instant(run_at)
+    named = rows.json_text([(ref.id, ref.queue) for ref in refs])
+    found = tx.rows("edit", refs=named, priority=priority, run_at=when, now=tx.now)
+    changed = {"priority": priority, "run_at": run_at}
+    tell(tx, [("edited", Ref(*row), {k: v for k, v in changed.items() if v is not None}) for row in found])
+    return len(found)
+
+
+def place(tx: Transaction, ref: Ref) -> int:
+    return int(tx.value("place", id=ref.id, queue=ref.queue, bound=COUNTED_PLACES))
+
+
+def bucket(tx: Transaction, name: str) -> Bucket:
+    tokens = [free_at - tx.now for (free_at,) in tx.rows("bucket", bucket=name, now=tx.now)]
+    closed = tx.rows("closed", bucket=name, now=tx.now)
+    return Bucket(
+        out=len(tokens),
+        first_back=min(tokens, default=0) / 1000,
+        closed_for=(closed[0][0] - tx.now) / 1000 if closed else 0.0,
+    )
 
 
 def resume(tx: Transaction, queue: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 
 from unstuck.errors import StoreUnavailable
 from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Worker
-from unstuck.store import Blind, Clock, Counts, Enqueued, Grant, Page, Pulse, Reclaimed, Share
+from unstuck.store import Blind, Bucket, Clock, Counts, Enqueued, Grant, Page, Pulse, Reclaimed, Share
 from unstuck.stores.sqlite import operate, rows, steps
 from unstuck.stores.sqlite.connection import connect, create, speaking_plainly
 from unstuck.stores.sqlite.migrate import migrate
@@ -124,6 +124,9 @@ class SQLiteStore:
         ms = rows.milliseconds(seconds)
         await self._write(lambda tx: tx.change("close", {"bucket": bucket, "until": tx.now + ms}))
 
+    async def bucket(self, name: str) -> Bucket:
+        return await self._read(lambda tx: operate.bucket(tx, name))
+
     async def slot(self, schedule: str) -> datetime | None:
         found = await self._read(lambda tx: tx.rows("slot", schedule=schedule))
         return rows.at(found[0][0]) if found else None
@@ -163,6 +166,16 @@ class SQLiteStore:
         if not refs:
             return 0
         return await self._write(lambda tx: operate.cancel(tx, refs))
+
+    async def edit(
+        self, refs: Sequence[Ref], *, priority: int | None = None, run_at: datetime | None = None
+    ) -> int:
+        if not refs or (priority is None and run_at is None):
+            return 0
+        return await self._write(lambda tx: operate.edit(tx, refs, priority, run_at))
+
+    async def place(self, ref: Ref) -> int:
+        return await self._read(lambda tx: operate.place(tx, ref))
 
     async def pause(self, queue: str, why: str) -> None:
         await self._write(lambda tx: steps.pause(tx, queue, why))
