@@ -15,6 +15,7 @@ from unstuck.reaper import Reaper
 from unstuck.store import Counts, Enqueued, Page, Store
 
 AT_ONCE = 1000
+MOST_COUNTED = 100_000
 DAY = 86400.0
 _Step = Callable[[Filter, int], Awaitable[int]]
 
@@ -72,6 +73,30 @@ class Jobs:
         """Cancel jobs that are not finished; answers how many that were."""
         refs = [job.ref async for job in self._named(ids, queue)]
         return await self.store.cancel(refs) if refs else 0
+
+    async def cancel_matching(self, which: Filter) -> int:
+        """Cancel all jobs that match and are not finished, in bounded steps."""
+        total = 0
+        while found := (await self.store.find(which, AT_ONCE)).jobs:
+            if not (done := await self.store.cancel([job.ref for job in found])):
+                break
+            total += done
+        return total
+
+    async def held_by(self, owner: str) -> list[str]:
+        """The ids of the jobs that a worker holds."""
+        which = Filter(owner=owner, status=Status.PROCESSING)
+        return [job.id for job in (await self.store.find(which, AT_ONCE)).jobs]
+
+    async def matching(self, which: Filter) -> int:
+        """How many jobs match, counted up to a hundred thousand."""
+        total, cursor = 0, None
+        while total < MOST_COUNTED:
+            page = await self.store.find(which, AT_ONCE, cursor)
+            total += len(page.jobs)
+            if (cursor := page.cursor) is None:
+                break
+        return total
 
     async def retry(self, which: Filter) -> int:
         """Put finished jobs back into their queues, with fresh attempts."""

@@ -9,14 +9,21 @@ from typing import Any
 import click
 
 _VERBS = {
-    "worker": "unstuck.cli.work:worker",
-    "reap": "unstuck.cli.work:reap",
-    "enqueue": "unstuck.cli.jobs:enqueue",
-    "jobs": "unstuck.cli.jobs:jobs",
-    "job": "unstuck.cli.jobs:job",
-    "status": "unstuck.cli.jobs:status",
-    "pause": "unstuck.cli.queues:pause",
-    "resume": "unstuck.cli.queues:resume",
+    "worker": ("work", "Run the jobs of an app."),
+    "reap": ("work", "Recover jobs whose worker died."),
+    "enqueue": ("jobs", "Enqueue a job."),
+    "jobs": ("jobs", "List jobs."),
+    "job": ("jobs", "Show one job and what happened to it."),
+    "explain": ("jobs", "Say why a job is not running."),
+    "dead": ("jobs", "List dead letters."),
+    "retry": ("change", "Put finished jobs back into their queues."),
+    "edit": ("change", "Give waiting jobs another priority or time."),
+    "cancel": ("change", "Cancel jobs."),
+    "release": ("change", "Give back what a worker holds."),
+    "clean": ("change", "Delete old finished jobs."),
+    "status": ("queues", "Show every queue in numbers."),
+    "pause": ("queues", "Stop leasing from a queue."),
+    "resume": ("queues", "Let a queue run again."),
 }
 
 
@@ -27,10 +34,14 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _VERBS:
             return None
-        module, _, name = _VERBS[cmd_name].partition(":")
-        command = getattr(import_module(module), name)
+        command = getattr(import_module(f"unstuck.cli.{_VERBS[cmd_name][0]}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table above: to ask each verb would import all of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told) for name, (_, told) in _VERBS.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """As click does it, but wrong usage is told in one line, as all wrong input is."""
@@ -53,5 +64,5 @@ def main() -> None:
     """Durable background jobs that never stay stuck.
 
     The store is given by --store or UNSTUCK_STORE, for example sqlite:///jobs.db.
-    Exit codes: 0 done, 1 failed, 2 wrong input.
+    Exit codes: 0 done, 1 failed, 2 wrong input, 3 a worker halted.
     """

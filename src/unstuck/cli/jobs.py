@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import datetime
 from typing import Any
 
 import click
 
+from unstuck.cli.filters import instant
 from unstuck.cli.output import (
     json_option,
     plainly,
@@ -20,14 +20,14 @@ from unstuck.cli.output import (
     with_jobs,
 )
 from unstuck.environ import default_retry
-from unstuck.errors import ConfigError, PayloadError
+from unstuck.errors import PayloadError
 from unstuck.ids import digest, keyed_id, new_id
 from unstuck.jobs import Jobs
 from unstuck.model import Event, Filter, Job, NewJob, Status
 from unstuck.options import Options
 from unstuck.payload import encode
 from unstuck.policy import queue_name, task_name, whole
-from unstuck.store import Counts, Enqueued, Page
+from unstuck.store import Enqueued, Page
 
 STATES = [str(status) for status in Status]
 
@@ -59,7 +59,7 @@ def enqueue(
     as_json: bool,
 ) -> None:
     """Enqueue TASK with its arguments as a JSON object: unstuck enqueue send '{"to": "ann"}'"""
-    options = Options(key=key, again=again, priority=priority, delay=delay, run_at=_instant(run_at))
+    options = Options(key=key, again=again, priority=priority, delay=delay, run_at=instant(run_at))
     text = encode(_arguments(payload), "payload")
     queue_name(queue)
     usual = default_retry(os.environ)
@@ -176,46 +176,74 @@ def job(id: str, queue: str | None, store: str | None, as_json: bool) -> None:
 
 
 @click.command()
+@click.argument("id")
+@click.option("--queue", help="Needed only if two queues have a job with this id.")
 @store_option
 @json_option
 @plainly
-def status(store: str | None, as_json: bool) -> None:
-    """Show every queue in numbers."""
+def explain(id: str, queue: str | None, store: str | None, as_json: bool) -> None:
+    """Say in one sentence why a job is not running, and the facts behind it."""
 
-    async def work(jobs: Jobs) -> list[Counts]:
-        return await jobs.counts()
+    async def work(jobs: Jobs) -> tuple[Job, str]:
+        found = await jobs.get(id, queue)
+        return found, await jobs.explain(id, found.queue)
 
-    counts = with_jobs(store, work)
+    found, why = with_jobs(store, work)
+    facts = {
+        "status": found.status,
+        "queue": found.queue,
+        "task": found.task,
+        "run at": shown(found.run_at),
+        "attempts": f"{found.attempts} of {found.max_attempts}",
+        "crashes": found.crashes,
+        "owner": found.owner,
+        "lease until": shown(found.lease_until),
+        "last beat": shown(found.heartbeat_at),
+        "stage": found.stage,
+    }
+    known = {name: value for name, value in facts.items() if value not in (None, "")}
     if as_json:
-        print_json(counts)
+        print_json({"explain": why, "facts": known})
+        return
+    say(why)
+    print_table(["FACT", "VALUE"], list(known.items()))
+
+
+@click.command()
+@click.option("--queue")
+@click.option("--limit", type=int, default=20, show_default=True, help="1 to 1000.")
+@click.option("--cursor", help="Where the last page ended.")
+@store_option
+@json_option
+@plainly
+def dead(queue: str | None, limit: int, cursor: str | None, store: str | None, as_json: bool) -> None:
+    """List dead letters, the latest first: jobs that failed for good and were not cancelled."""
+
+    async def work(jobs: Jobs) -> Page:
+        return await jobs.find(Filter(dead=True, queue=queue), limit, cursor)
+
+    page = with_jobs(store, work)
+    if as_json:
+        print_json({"jobs": page.jobs, "cursor": page.cursor})
         return
     print_table(
-        [
-            "QUEUE",
-            "PENDING",
-            "DELAYED",
-            "PROCESSING",
-            "EXPIRED",
-            "COMPLETED",
-            "FAILED",
-            "RECOVERED",
-            "PAUSED",
-        ],
+        ["ID", "QUEUE", "TASK", "FAILED", "ATTEMPTS", "CRASHES", "CATEGORY", "WHY"],
         [
             (
-                c.queue,
-                c.pending,
-                c.delayed,
-                c.processing,
-                c.expired,
-                c.completed,
-                c.failed,
-                c.totals.get("reaper.requeues", 0),
-                c.paused,
+                j.id,
+                j.queue,
+                j.task,
+                shown(j.finished_at),
+                f"{j.attempts}/{j.max_attempts}",
+                j.crashes,
+                j.error.category if j.error else "",
+                _note(j),
             )
-            for c in counts
+            for j in page.jobs
         ],
     )
+    if page.cursor:
+        click.echo(f"more: --cursor {page.cursor}")
 
 
 def _arguments(text: str) -> Any:
@@ -244,15 +272,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not a number JSON can say")
-
-
-def _instant(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f"--run-at {text!r} is no time: write it as 2027-01-31T08:00:00+01:00") from None
 
 
 def _note(job: Job) -> str:

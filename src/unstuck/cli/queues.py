@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from unstuck.cli.output import json_option, plainly, print_json, say, store_option, with_jobs
+from unstuck.cli.output import json_option, plainly, print_json, print_table, say, store_option, with_jobs
 from unstuck.jobs import Jobs
+from unstuck.store import Counts
 
 
 @click.command()
@@ -39,3 +40,46 @@ def resume(queue: str, store: str | None, as_json: bool) -> None:
         print_json({"queue": queue, "resumed": lifted})
     else:
         say(f"queue {queue} is open again" if lifted else f"queue {queue} was not paused")
+
+
+@click.command()
+@store_option
+@json_option
+@plainly
+def status(store: str | None, as_json: bool) -> None:
+    """Show every queue in numbers."""
+
+    async def work(jobs: Jobs) -> list[Counts]:
+        return await jobs.counts()
+
+    counts = with_jobs(store, work)
+    if as_json:
+        print_json(counts)
+        return
+    print_table(
+        [
+            "QUEUE",
+            "PENDING",
+            "DELAYED",
+            "PROCESSING",
+            "EXPIRED",
+            "COMPLETED",
+            "FAILED",
+            "RECOVERED",
+            "PAUSED",
+        ],
+        [
+            (
+                c.queue,
+                c.pending,
+                c.delayed,
+                c.processing,
+                c.expired,
+                c.completed,
+                c.failed,
+                c.totals.get("reaper.requeues", 0),
+                c.paused,
+            )
+            for c in counts
+        ],
+    )

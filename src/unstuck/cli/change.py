@@ -1,0 +1,155 @@
+"""Verbs that change jobs: one by one by their ids, or many by a filter, said beforehand and confirmed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import click
+
+from unstuck.cli.filters import Chosen, chosen, instant
+from unstuck.cli.output import json_option, plainly, print_json, say, store_option, with_jobs
+from unstuck.errors import ConfigError
+from unstuck.jobs import Jobs
+from unstuck.model import Filter, Status
+from unstuck.policy import number, whole
+
+Change = Callable[[Jobs], Awaitable[int]]
+dry_run = click.option("--dry-run", is_flag=True, help="Say how many jobs that would be, and change nothing.")
+yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.command()
+@chosen(category=True)
+@dry_run
+@yes
+@store_option
+@json_option
+@plainly
+def retry(choice: Chosen, dry_run: bool, yes: bool, store: str | None, as_json: bool) -> None:
+    """Put finished jobs back into their queues, with fresh attempts: those named, or all dead letters that match."""
+    which = choice.filter(Status.FAILED, dead=not choice.ids)
+    _carry_out("retried", choice, which, lambda jobs: jobs.retry(which), dry_run, yes, store, as_json)
+
+
+@click.command()
+@chosen(category=False)
+@dry_run
+@yes
+@store_option
+@json_option
+@plainly
+def cancel(choice: Chosen, dry_run: bool, yes: bool, store: str | None, as_json: bool) -> None:
+    """Cancel jobs that are not finished: those named, or all waiting ones that match. A running one is stopped."""
+    which = choice.filter(None if choice.ids else Status.PENDING)
+
+    async def change(jobs: Jobs) -> int:
+        if choice.ids:
+            return await jobs.cancel(choice.ids, choice.queue)
+        return await jobs.cancel_matching(which)
+
+    _carry_out("cancelled", choice, which, change, dry_run, yes, store, as_json)
+
+
+@click.command()
+@click.argument("ids", nargs=-1)
+@click.option("--owner", required=True, help="The worker that holds them, as `unstuck job` shows it.")
+@store_option
+@json_option
+@plainly
+def release(ids: tuple[str, ...], owner: str, store: str | None, as_json: bool) -> None:
+    """Give back, unspent, what a worker holds: the jobs named, or all it has. Jobs of others are left alone."""
+
+    async def change(jobs: Jobs) -> int:
+        held = ids or await jobs.held_by(owner)
+        return await jobs.release_jobs(held, owner)
+
+    _tell("released", with_jobs(store, change), as_json)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True)
+@click.option("--queue", help="Needed only if two queues have a job with this id.")
+@click.option("--priority", type=int, help="0 to 9, higher is sooner.")
+@click.option("--run-at", help="When it may run: 2027-01-31T08:00:00+01:00, or now")
+@store_option
+@json_option
+@plainly
+def edit(
+    ids: tuple[str, ...],
+    queue: str | None,
+    priority: int | None,
+    run_at: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Give jobs that wait another priority or another time."""
+    if priority is None and run_at is None:
+        raise ConfigError("nothing to edit: say --priority, --run-at or both")
+    if priority is not None:
+        whole("priority", priority, 0, 9)
+    when = instant(run_at)
+
+    async def change(jobs: Jobs) -> int:
+        for id_ in ids:
+            job = await jobs.get(id_, queue)
+            if job.status is not Status.PENDING:
+                raise ConfigError(f"job {id_} is {job.status}: only jobs that wait can be edited")
+        return await jobs.edit(ids, queue, priority=priority, run_at=when)
+
+    _tell("edited", with_jobs(store, change), as_json)
+
+
+@click.command()
+@click.option(
+    "--days", type=float, default=14.0, show_default=True, help="Finished more than so many days ago."
+)
+@click.option("--queue", help="Only this queue.")
+@dry_run
+@yes
+@store_option
+@json_option
+@plainly
+def clean(days: float, queue: str | None, dry_run: bool, yes: bool, store: str | None, as_json: bool) -> None:
+    """Delete finished jobs, completed and failed ones alike, with their events."""
+    number("days", days, 0.0, 3660.0, "days")
+    which = Filter(queue=queue, older_than=days * 86400)
+    choice = Chosen(queue=queue)
+    _carry_out(
+        "deleted", choice, which, lambda jobs: jobs.cleanup_jobs(days, queue), dry_run, yes, store, as_json
+    )
+
+
+def _carry_out(
+    done: str,
+    choice: Chosen,
+    which: Filter,
+    change: Change,
+    dry_run: bool,
+    yes: bool,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Do it to the jobs named; to many only after it was said how many, and confirmed."""
+
+    async def asked(jobs: Jobs) -> int:
+        for id_ in choice.ids:
+            choice.must_fit(await jobs.get(id_, choice.queue), done)
+        return len(choice.ids) or await jobs.matching(which)
+
+    if dry_run or not (choice.ids or yes):
+        count = with_jobs(store, asked)
+        if dry_run:
+            print_json({f"would_be_{done}": count}) if as_json else say(f"{count} jobs would be {done}")
+            return
+        if not sys.stdin.isatty():
+            raise ConfigError(f"{count} jobs would be {done}: say --yes to do it, or --dry-run to see only")
+        click.confirm(f"{count} jobs will be {done}. Go on?", abort=True, err=True)
+    elif choice.ids:
+        with_jobs(store, asked)
+    _tell(done, with_jobs(store, change), as_json)
+
+
+def _tell(done: str, count: Any, as_json: bool) -> None:
+    print_json({done: count}) if as_json else say(f"{done} {count} jobs")

@@ -1,0 +1,104 @@
+"""How verbs are told which jobs: by ids or by a filter, and when, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from unstuck.errors import ConfigError
+from unstuck.model import Category, Filter, Job, Status
+from unstuck.policy import queue_name, task_name
+
+FINISHED = (Status.COMPLETED, Status.FAILED)
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Chosen(Struct, frozen=True, kw_only=True):
+    """Which jobs a person named."""
+
+    ids: tuple[str, ...] = ()
+    queue: str | None = None
+    task: str | None = None
+    code: str | None = None
+    category: str | None = None
+    older_than: str | None = None
+    all: bool = False
+
+    def filter(self, status: Status | None, *, dead: bool = False) -> Filter:
+        """As the store understands it; to choose all jobs must be said, not left out."""
+        said = (self.queue, self.task, self.code, self.category, self.older_than)
+        if not self.ids and not self.all and not any(said):
+            raise ConfigError("no job is named: give ids, a filter such as --queue, or --all")
+        if self.ids and (self.all or any(said[1:])):
+            raise ConfigError("ids and a filter exclude each other: give one of them")
+        return Filter(
+            ids=self.ids or None,
+            queue=None if self.queue is None else queue_name(self.queue),
+            task=None if self.task is None else task_name(self.task),
+            code=self.code,
+            category=None if self.category is None else Category(self.category),
+            older_than=None if self.older_than is None else span(self.older_than),
+            status=None if self.ids else status,
+            dead=dead,
+        )
+
+    def must_fit(self, job: Job, done: str) -> None:
+        """A job named by its id is told if nothing can be done with it."""
+        finished = job.status in FINISHED
+        if done == "retried" and not finished:
+            raise ConfigError(f"job {job.id} is {job.status}: only finished jobs can be retried")
+        if done == "cancelled" and finished:
+            raise ConfigError(f"job {job.id} is {job.status} already: only unfinished jobs can be cancelled")
+
+
+def chosen(*, category: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that name jobs; the verb gets them as one value."""
+    options = [
+        click.argument("ids", nargs=-1),
+        click.option("--queue", help="Only this queue."),
+        click.option("--task", help="Only this task."),
+        click.option("--all", is_flag=True, help="All of them."),
+    ]
+    if category:
+        options += [
+            click.option("--code", help="Only failures with this code."),
+            click.option("--category", type=click.Choice([str(one) for one in Category])),
+            click.option("--older-than", help="Finished longer ago than this: 90s, 15m, 2h, 7d"),
+        ]
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(**given: Any) -> Any:
+            choice = Chosen(**{name: given.pop(name) for name in Chosen.__struct_fields__ if name in given})
+            return function(choice=choice, **given)
+
+        for option in reversed(options):
+            call = option(call)
+        return call
+
+    return decorate
+
+
+def span(text: str) -> float:
+    """Seconds, from what people write: 90s, 15m, 2h, 7d."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", text)
+    if not found:
+        raise ConfigError(f"{text[:40]!r} is no span of time: write 90s, 15m, 2h or 7d")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def instant(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    if text == "now":
+        return datetime.now(UTC)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"--run-at {text!r} is no time: write it as 2027-01-31T08:00:00+01:00") from None
