@@ -9,11 +9,13 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import apsw
 import pytest
 
+import unstuck
 from unstuck import (
     ConfigError,
     JobFailed,
@@ -27,7 +29,7 @@ from unstuck import (
     Worker,
     current_job,
 )
-from unstuck.classify import failure
+from unstuck.classifier import failure
 from unstuck.model import Worker as Facts
 from unstuck.model import retried
 from unstuck.store import Share
@@ -386,3 +388,13 @@ async def test_a_store_that_refuses_leaves_no_thread_behind(tmp_path: Path) -> N
         await Unstuck(f"sqlite:///{tmp_path}/other.db").store()
 
     assert {thread.name for thread in set(threading.enumerate()) - before} <= {"asyncio_0"}
+
+
+def test_every_public_name_can_be_imported_and_none_is_a_module() -> None:
+    """Names are loaded when they are used; a submodule of the same name would take its place."""
+    modules = {name for name in unstuck.__all__ if isinstance(getattr(unstuck, name), ModuleType)}
+    declared = set(re.findall(r"import \w+ as (\w+)", Path(unstuck.__file__ or "").read_text()))
+    assert modules == set()
+    assert set(unstuck.__all__) == declared
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        unstuck.nothing  # noqa: B018

@@ -30,7 +30,7 @@ from neo4j import exceptions as neo4j_errors
 from redis import exceptions as redis_errors
 
 from unstuck import Critical, Permanent, StoreUnavailable, Transient, classify, open_store, register
-from unstuck.classify import LONGEST_RETRY_AFTER, MESSAGE_LIMIT, STACK_LIMIT, Class, Refusal, failure
+from unstuck.classifier import LONGEST_RETRY_AFTER, MESSAGE_LIMIT, STACK_LIMIT, Class, Refusal, failure
 from unstuck.model import Category, Failure, Job, Status
 from unstuck.retry import fate
 

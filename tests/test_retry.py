@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from unstuck import Permanent, Transient, Unstuck
-from unstuck.classify import failure
+from unstuck.classifier import failure
 from unstuck.model import Category, Failure, Job, Outcome, Status, Word
 from unstuck.policy import Retry
 from unstuck.retry import JITTER, backoff, crash_fate, fate

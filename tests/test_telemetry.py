@@ -11,7 +11,7 @@ import pytest
 from support.work import burst
 
 from unstuck import Category, Job, Status, Unstuck, current_job
-from unstuck.classify import failure
+from unstuck.classifier import failure
 from unstuck.model import Lease, Outcome, completed, failed, retried
 from unstuck.telemetry import JsonLines, tell_failure
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, convert
 
-from unstuck.classify import Class, classify, failure
+from unstuck.classifier import Class, classify, failure
 from unstuck.context import Context, enter
 from unstuck.errors import Permanent, Snooze
 from unstuck.frames import pack

@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 
-from unstuck.classify import failure
+from unstuck.classifier import failure
 from unstuck.errors import StoreError, StoreUnavailable
 from unstuck.model import Category, Outcome, Settled, failed
 from unstuck.store import Store

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from unstuck import tracing
-from unstuck.classify import Class, Refusal, classify, failure, sane_delay
+from unstuck.classifier import Class, Refusal, classify, failure, sane_delay
 from unstuck.context import Context
 from unstuck.errors import Permanent, Snooze
 from unstuck.handler import Handler

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from unstuck.alerts import tell_alert
-from unstuck.classify import failure
+from unstuck.classifier import failure
 from unstuck.errors import StoreError
 from unstuck.handler import Handler
 from unstuck.health import Vitals

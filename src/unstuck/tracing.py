@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from unstuck.classify import failure
+from unstuck.classifier import failure
 from unstuck.model import Job
 
 if TYPE_CHECKING:
