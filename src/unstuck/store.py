@@ -76,6 +76,14 @@ class Bucket(NamedTuple):
     closed_for: float
 
 
+class Finding(Struct, frozen=True, gc=False):
+    """Something about a store: ``level`` is ok, warning or failure, ``fix`` what to do about it."""
+
+    level: str
+    what: str
+    fix: str = ""
+
+
 class Blind(NamedTuple):
     """A span in which holders could not be heard, in seconds before now: from the older to the younger end."""
 
@@ -201,6 +209,14 @@ class Store(Protocol):
         ...
 
     async def workers(self) -> list[Worker]: ...
+
+    async def checkup(self) -> list[Finding]:
+        """What can be said of the place itself: schema, durability, damage. Also of one not migrated yet."""
+        ...
+
+    async def verify(self) -> list[str]:
+        """Rules that must always hold and do not, in words, up to a hundred."""
+        ...
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
         """Events in order, from the beginning or behind a cursor."""

@@ -24,6 +24,10 @@ _VERBS = {
     "status": ("queues", "Show every queue in numbers."),
     "pause": ("queues", "Stop leasing from a queue."),
     "resume": ("queues", "Let a queue run again."),
+    "init": ("look", "Create or update the store's schema."),
+    "doctor": ("look", "Say what is wrong with a store, and what to do."),
+    "verify": ("look", "Check the rules that must always hold."),
+    "completion": ("look", "Make a shell complete this command."),
 }
 
 

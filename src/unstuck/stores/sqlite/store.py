@@ -14,8 +14,20 @@ from typing import Self, TypeVar
 
 from unstuck.errors import StoreUnavailable
 from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Worker
-from unstuck.store import Blind, Bucket, Clock, Counts, Enqueued, Grant, Page, Pulse, Reclaimed, Share
-from unstuck.stores.sqlite import operate, rows, steps
+from unstuck.store import (
+    Blind,
+    Bucket,
+    Clock,
+    Counts,
+    Enqueued,
+    Finding,
+    Grant,
+    Page,
+    Pulse,
+    Reclaimed,
+    Share,
+)
+from unstuck.stores.sqlite import checkup, operate, rows, steps
 from unstuck.stores.sqlite.connection import connect, create, speaking_plainly
 from unstuck.stores.sqlite.migrate import migrate
 from unstuck.stores.sqlite.watch import Watch
@@ -145,6 +157,12 @@ class SQLiteStore:
 
     async def count(self) -> list[Counts]:
         return await self._read(operate.count)
+
+    async def checkup(self) -> list[Finding]:
+        return await self._read(lambda tx: checkup.checkup(tx, self._path))
+
+    async def verify(self) -> list[str]:
+        return await self._read(checkup.verify)
 
     async def workers(self) -> list[Worker]:
         return await self._read(operate.workers)

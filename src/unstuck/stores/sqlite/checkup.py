@@ -1,0 +1,80 @@
+"""What can be wrong with the file itself, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from unstuck.store import Finding
+from unstuck.stores.sqlite.writer import Transaction
+from unstuck.stores.statements import statements
+
+MOST_BROKEN = 100
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "ceph", "glusterfs")
+
+
+def checkup(tx: Transaction, path: str) -> list[Finding]:
+    return [*_schema(tx), *_durability(tx), *_file(Path(path)), *_pages(tx)]
+
+
+def verify(tx: Transaction) -> list[str]:
+    """Broken rules, in words; an empty list is what one hopes for."""
+    broken = [
+        f"{rule}: job {id_} of queue {queue}" for rule, queue, id_ in tx.rows("verify", limit=MOST_BROKEN)
+    ]
+    return broken + [finding.what for finding in _pages(tx) if finding.level != "ok"]
+
+
+def _schema(tx: Transaction) -> list[Finding]:
+    [(version,)] = tx.text("PRAGMA user_version")
+    newest = len(statements("unstuck.stores.sqlite.migrations", ".sql"))
+    if version < newest:
+        return [Finding("warning", f"schema version {version} of {newest}", "run: unstuck init")]
+    return [Finding("ok", f"schema version {version}")]
+
+
+def _durability(tx: Transaction) -> list[Finding]:
+    [(mode,)] = tx.text("PRAGMA journal_mode")
+    if mode != "wal":
+        return [
+            Finding("failure", f"journal_mode is {mode}", "let no other program change it; it must be wal")
+        ]
+    return [Finding("ok", "write-ahead log; what is acknowledged is on the disk (synchronous=FULL)")]
+
+
+def _file(path: Path) -> list[Finding]:
+    found = []
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        found.append(Finding("warning", f"others may read the file (mode {mode:o})", f"chmod 600 {path}"))
+    if (kind := _file_system(path)) in _NETWORK:
+        fix = "move it to a local disk: locks do not work reliably over a network"
+        found.append(Finding("failure", f"the file is on a network file system ({kind})", fix))
+    free = os.statvfs(path.parent)
+    if free.f_bavail * free.f_frsize < 256 * 1024 * 1024:
+        found.append(
+            Finding("warning", "less than 256 MiB are free on its disk", "make room before it is full")
+        )
+    return found
+
+
+def _file_system(path: Path) -> str:
+    """The kind of file system a file is on, where the system tells."""
+    best, kind = "", ""
+    try:
+        lines = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        _, where, this, *_ = line.split()
+        if path.resolve().is_relative_to(where) and len(where) >= len(best):
+            best, kind = where, this
+    return kind
+
+
+def _pages(tx: Transaction) -> list[Finding]:
+    [(said,)] = tx.text("PRAGMA quick_check(1)")
+    if said == "ok":
+        return [Finding("ok", "no damage in the file")]
+    return [Finding("failure", f"the file is damaged: {said}", "stop all workers and restore a backup")]
