@@ -99,7 +99,10 @@ class Page(NamedTuple):
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """One queue in numbers. ``delayed`` is part of pending, ``expired`` of processing, ``cancelled`` of failed."""
+    """One queue in numbers. ``delayed`` is part of pending, ``expired`` of processing, ``cancelled`` of failed.
+
+    ``waited`` is for how many seconds the next job in line has been due, None if the line is empty.
+    """
 
     queue: str
     pending: int = 0
@@ -109,6 +112,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     completed: int = 0
     failed: int = 0
     cancelled: int = 0
+    waited: float | None = None
     paused: str | None = None
     totals: Mapping[str, int] = {}
 

@@ -22,6 +22,7 @@ _VERBS = {
     "release": ("change", "Give back what a worker holds."),
     "clean": ("change", "Delete old finished jobs."),
     "status": ("queues", "Show every queue in numbers."),
+    "top": ("top", "Watch queues, workers and jobs as they run."),
     "pause": ("queues", "Stop leasing from a queue."),
     "resume": ("queues", "Let a queue run again."),
     "init": ("look", "Create or update the store's schema."),

@@ -14,3 +14,7 @@ SELECT queue, status, count(*) FROM job WHERE finished_at IS NOT NULL GROUP BY s
 UNION ALL
 SELECT queue, 'cancelled', count(*) FROM job
 WHERE finished_at IS NOT NULL AND status = 'failed' AND settled = 'cancelled' GROUP BY queue
+UNION ALL
+SELECT queue, 'waited', :now - (
+    SELECT run_at FROM job AS head WHERE head.queue = job.queue AND head.rank IS NOT NULL ORDER BY rank, seq LIMIT 1
+) FROM job WHERE rank IS NOT NULL GROUP BY queue

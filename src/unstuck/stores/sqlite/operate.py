@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from unstuck.model import Category, Event, Failure, Filter, Ref, Worker
 from unstuck.store import Bucket, Counts, Page
@@ -89,10 +90,10 @@ def resume(tx: Transaction, queue: str) -> bool:
 
 
 def count(tx: Transaction) -> list[Counts]:
-    kinds: dict[str, dict[str, int]] = {}
+    kinds: dict[str, dict[str, Any]] = {}
     for queue, kind, number in tx.rows("count", now=tx.now):
         of_queue = kinds.setdefault(queue, {})
-        of_queue[kind] = of_queue.get(kind, 0) + number
+        of_queue[kind] = number / 1000 if kind == "waited" else of_queue.get(kind, 0) + number
     totals: dict[str, dict[str, int]] = {}
     for queue, name, value in tx.rows("counters"):
         totals.setdefault(queue, {})[name] = value
