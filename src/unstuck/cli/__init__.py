@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 _VERBS = {
+    "demo": ("demo", "Watch jobs survive killed and frozen workers."),
     "worker": ("work", "Run the jobs of an app."),
     "reap": ("work", "Recover jobs whose worker died."),
     "enqueue": ("jobs", "Enqueue a job."),

@@ -1,0 +1,144 @@
+"""Plays the demo: starts workers, kills one, freezes another, and reads back what became of the jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from unstuck.demo import tasks
+from unstuck.demo.tasks import FOLDER, LEASE
+from unstuck.jobs import Jobs
+from unstuck.model import Filter, NewJob, Status
+from unstuck.store import Counts
+from unstuck.stores import open_store
+
+KINDS = {"quick": 1700, "slow": 120, "flaky": 80, "limited": 59, "bad": 40, "poison": 1}
+JOBS = sum(KINDS.values())
+LONGEST = 55.0  # seconds after which it gives up
+FROZEN = LEASE + 2.0  # seconds that a worker stands still
+
+
+class Deeds(Struct):
+    """What was done to the workers, and when by the store's clock."""
+
+    killed: str = ""
+    killed_at: datetime | None = None
+    frozen: str = ""
+
+
+Show = Callable[[Sequence[Counts], str], None]
+
+
+async def play(folder: Path, show: Show) -> Deeds:
+    """Run the whole piece. ``show`` is told how things stand, and a sentence when something was done."""
+    async with open_store(f"sqlite:///{folder / 'jobs.db'}") as store:
+        await store.migrate()
+        jobs = Jobs(store)
+        await jobs.enqueue(_jobs())
+        show(await jobs.counts(), f"enqueued {JOBS} jobs of {len(KINDS)} kinds")
+        workers = await _start(folder)
+        deeds = Deeds()
+        try:
+            async with asyncio.timeout(LONGEST):
+                await asyncio.gather(_watch(jobs, show), _interfere(jobs, deeds, show))
+        except TimeoutError:
+            show(await jobs.counts(), f"gave up after {LONGEST:.0f} s")
+        finally:
+            await _stop(workers)
+        show(await jobs.counts(), "stopped the workers")
+        return deeds
+
+
+def _jobs() -> list[NewJob]:
+    calls = [tasks.poison.call()]
+    for kind, count in KINDS.items():
+        if kind != "poison":
+            task = tasks.app.tasks[kind]
+            calls += [task.call(number) for number in range(count)]
+    return [call.job for call in calls]
+
+
+async def _start(folder: Path) -> asyncio.subprocess.Process:
+    argv = [sys.executable, "-m", "unstuck", "worker", "unstuck.demo.tasks:app", "--processes", "3"]
+    with (folder / "workers.log").open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            "--recovery",
+            "1",
+            env=os.environ | {FOLDER: str(folder)},
+            stdout=log,
+            stderr=log,
+            stdin=asyncio.subprocess.DEVNULL,
+            cwd=folder,
+            process_group=0,
+        )
+
+
+async def _stop(supervisor: asyncio.subprocess.Process) -> None:
+    if supervisor.returncode is None:
+        supervisor.send_signal(signal.SIGTERM)
+    try:
+        await asyncio.wait_for(supervisor.wait(), 10)
+    except TimeoutError:
+        supervisor.kill()
+        await supervisor.wait()
+
+
+async def _watch(jobs: Jobs, show: Show) -> None:
+    while True:
+        counts = await jobs.counts()
+        show(counts, "")
+        if all(of.pending + of.processing == 0 for of in counts):
+            return
+        await asyncio.sleep(0.1)
+
+
+async def _interfere(jobs: Jobs, deeds: Deeds, show: Show) -> None:
+    """Wait until the poison has had its effect, kill one worker and freeze another, each in mid-work."""
+    await _until_done(jobs, JOBS // 10)
+    pid, deeds.killed, held = await _busiest(jobs, ())
+    deeds.killed_at = (await jobs.store.clock()).now
+    os.kill(pid, signal.SIGKILL)
+    show(await jobs.counts(), f"killed worker {pid} with SIGKILL: it held {held} jobs")
+    await _until_done(jobs, JOBS // 4)
+    pid, deeds.frozen, held = await _busiest(jobs, (deeds.killed,))
+    os.kill(pid, signal.SIGSTOP)
+    show(
+        await jobs.counts(),
+        f"froze worker {pid} with SIGSTOP for {FROZEN:.0f} s: it holds {held} jobs, lease {LEASE:.0f} s",
+    )
+    await asyncio.sleep(FROZEN)
+    os.kill(pid, signal.SIGCONT)
+    show(await jobs.counts(), f"woke worker {pid}: what it still has to say is refused")
+
+
+async def _until_done(jobs: Jobs, count: int) -> None:
+    while sum(of.completed for of in await jobs.counts()) < count:
+        await asyncio.sleep(0.02)
+
+
+async def _busiest(jobs: Jobs, but: Sequence[str]) -> tuple[int, str, int]:
+    """A living worker that holds jobs: its pid, its name, and how many."""
+    while True:
+        held = (await jobs.find(Filter(status=Status.PROCESSING), 1000)).jobs
+        owners = [job.owner for job in held if job.owner and job.owner not in but and not job.crashes]
+        workers = {worker.id: worker for worker in await jobs.workers()}
+        for owner in sorted(set(owners), key=owners.count, reverse=True):
+            if owner in workers and _lives(workers[owner].pid) and owners.count(owner) >= 3:
+                return workers[owner].pid, owner, owners.count(owner)
+        await asyncio.sleep(0.005)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,91 @@
+"""The verdict on a demo: every number is read back from the store, the effects file or the workers' logs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from unstuck.demo.play import JOBS, KINDS, Deeds
+from unstuck.jobs import Jobs
+from unstuck.model import Filter, Job, Status
+
+REFUSED = ("its outcome is refused", "the lease is lost")
+
+
+class Verdict(msgspec.Struct):
+    """``rows`` are what is shown; ``wrong`` is empty if all is as it must be."""
+
+    rows: list[tuple[str, str]]
+    wrong: list[str]
+
+
+async def judge(jobs: Jobs, folder: Path, deeds: Deeds) -> Verdict:
+    everything = await _all(jobs)
+    done = {job.id for job in everything if job.status is Status.COMPLETED}
+    dead = [job for job in everything if job.dead]
+    unfinished = [job for job in everything if job.status in (Status.PENDING, Status.PROCESSING)]
+    effects = [line.split() for line in (folder / "effects").read_text().splitlines()]
+    did = Counter(id_ for what, _, id_, _ in effects if what == "did")
+    recovered = [job for job in everything if await _crashed_with(jobs, job, deeds.killed)]
+    slowest = max((_delay(job, deeds) for job in recovered), default=0.0)
+    refused = _refused(folder)
+    causes = Counter(f"{job.queue}: {job.error.code if job.error else '?'}" for job in dead)
+    wrong = [
+        *(["a completed job has no effect"] if done - did.keys() else []),
+        *(["an effect belongs to no completed job"] if did.keys() - done else []),
+        *(["jobs were lost"] if len(everything) != JOBS else []),
+        *(["jobs are stuck"] if unfinished else []),
+        *([f"dead letters are {dict(causes)}"] if Counter(job.queue for job in dead) != _expected() else []),
+        *(["nothing of the killed worker was recovered"] if not recovered else []),
+        *(["the frozen worker was not refused anything"] if not refused else []),
+    ]
+    rows = [
+        ("enqueued", str(JOBS)),
+        ("completed", str(len(done))),
+        *((f"dead letter, {cause}", str(count)) for cause, count in sorted(causes.items())),
+        ("recovered after the kill", str(len(recovered))),
+        ("  the slowest of them ran again after", f"{slowest:.1f} s"),
+        ("zombie writes refused", str(refused)),
+        ("effects seen outside of the store", str(len(did))),
+        ("  of these done twice, by a zombie", str(sum(count > 1 for count in did.values()))),
+        ("lost", str(JOBS - len(everything))),
+        ("stuck", str(len(unfinished))),
+    ]
+    return Verdict(rows, wrong)
+
+
+def _expected() -> Counter[str]:
+    return Counter({"bad": KINDS["bad"], "poison": KINDS["poison"]})
+
+
+async def _all(jobs: Jobs) -> list[Job]:
+    found, cursor = [], None
+    while True:
+        page = await jobs.find(Filter(), 1000, cursor)
+        found += page.jobs
+        if (cursor := page.cursor) is None:
+            return found
+
+
+async def _crashed_with(jobs: Jobs, job: Job, worker: str) -> bool:
+    """Whether the job was taken from that worker because it died."""
+    if not job.crashes:
+        return False
+    events = await jobs.events(job=job.ref)
+    return any(
+        event.type.startswith(("crash:", "reaper:")) and event.data["details"].get("worker") == worker
+        for event in events
+    )
+
+
+def _delay(job: Job, deeds: Deeds) -> float:
+    if job.started_at is None or deeds.killed_at is None:
+        return 0.0
+    return max(0.0, (job.started_at - deeds.killed_at).total_seconds())
+
+
+def _refused(folder: Path) -> int:
+    lines = (folder / "workers.log").read_text(errors="replace").splitlines()
+    return sum(any(said in line for said in REFUSED) for line in lines)
