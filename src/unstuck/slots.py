@@ -92,9 +92,10 @@ class Slots:
     def start(self) -> None:
         while self._waiting and self.free and not self._closed:
             held = self._waiting.popleft()
-            if self._limits.rated(held.job.queue) and not self._limits.use(held.job.queue):
+            queue = held.job.queue
+            if self._limits.closed(queue) or (self._limits.rated(queue) and not self._limits.use(queue)):
                 self._waiting.appendleft(held)
-                self.refuse(held.job.queue)
+                self.refuse(queue)
                 continue
             group = self._group(held)
             running = asyncio.create_task(self._run(group))
@@ -132,8 +133,8 @@ class Slots:
             self._waiting.remove(held)
             self.held.pop(held.job.lease, None)
         elif held.running is not None and held.begun:  # if it has not, it will see the verdict when it begins
-            others = [one for one in self.held.values() if one.running is held.running and one is not held]
-            if not others:  # the rest of a batch goes on; its own outcome will be refused
+            batch = [one for one in self.held.values() if one.running is held.running]
+            if all(one.verdict is not Verdict.HELD for one in batch):  # else the rest of a batch goes on
                 held.running.cancel()
         self._bell.set()
 
@@ -182,9 +183,12 @@ class Slots:
         handler = self._handler(first.job.task)
         if handler is None or not handler.batch or isolated(handler, (first.context,)):
             return [first]
-        others = [held for held in self._waiting if held.job.task == first.job.task and not held.job.crashes][
-            : handler.batch - 1
-        ]
+        alike = (first.job.queue, first.job.task)  # of one queue, because its rate and its policy hold for all
+        others = [
+            held
+            for held in self._waiting
+            if (held.job.queue, held.job.task) == alike and not held.job.crashes
+        ][: handler.batch - 1]
         for held in others:
             self._waiting.remove(held)
         return [first, *others]

@@ -69,6 +69,7 @@ class Worker:
         self._bell = asyncio.Event()
         self._stopping = False
         self._force = asyncio.Event()
+        self._closing: set[asyncio.Task[None]] = set()
         self._days = retention(self._queues, os.environ)
         self._vitals = Vitals(self.id)
         self._vitals.recovery(self._recovery > 0)
@@ -88,7 +89,7 @@ class Worker:
         """
         whole("limit", limit, 1, self._concurrency)
         async with self._at_work():
-            ran = await self._intake.lease_first(limit) - len(self._outbox)
+            ran = await self._intake.lease_first(limit)
             await self._exchange.once(0)
             while self._slots.running:
                 self._bell.clear()
@@ -118,7 +119,9 @@ class Worker:
             with_main = any(task.handler.place[0] == "__main__" for task in self.app.tasks.values())
             self._runners = Runners(self._concurrency, self._bell.set, with_main=with_main)
             stack.push_async_callback(self._runners.close)
-            ground = Ground(self.id, self._runners.run, self._refused, self.app.middlewares)
+            ground = Ground(
+                self.id, self._runners.run, self._refused, self._limits.one, self.app.middlewares
+            )
             self._slots = Slots(
                 size=self._concurrency,
                 ground=ground,
@@ -169,7 +172,7 @@ class Worker:
         self._intake.close()
         for helper in helpers:
             helper.cancel()
-        await asyncio.gather(*helpers, return_exceptions=True)
+        await asyncio.gather(*helpers, *self._closing, return_exceptions=True)
 
     async def _open(self) -> Store:
         pause = 0.2
@@ -224,7 +227,7 @@ class Worker:
         end = time.monotonic() + self._grace
         while self._slots.running and not self._force.is_set() and (left := end - time.monotonic()) > 0:
             self._bell.clear()
-            if self._outbox:
+            if self._outbox and not self._exchange.damaged:
                 await self._exchange.once(0)
             else:
                 await _at_most(self._bell.wait(), left)
@@ -254,8 +257,11 @@ class Worker:
 
     def _refused(self, queue: str, seconds: float) -> None:
         """A provider asked us to stay away: nothing more of the queue is started, by anybody."""
+        self._limits.shut(queue, seconds)
         self._slots.refuse(queue)
-        self._closing = asyncio.create_task(self._close(queue, seconds))
+        closing = asyncio.create_task(self._close(queue, seconds))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def _close(self, queue: str, seconds: float) -> None:
         try:
