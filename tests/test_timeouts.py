@@ -47,13 +47,14 @@ async def test_an_attempt_that_takes_too_long_is_cancelled_and_retried(app: Unst
 
 async def test_a_thread_that_takes_too_long_is_told_at_once_and_keeps_its_place(app: Unstuck) -> None:
     release = threading.Event()
-    running = most = 0
+    running = most = starts = 0
     told: list[bool] = []
 
     @app.task(timeout=0.2, retry=1)
     def stubborn() -> None:
-        nonlocal running, most
+        nonlocal running, most, starts
         running += 1
+        starts += 1
         most = max(most, running)
         release.wait(20)
         told.append(current_job().cancelled)
@@ -69,7 +70,7 @@ async def test_a_thread_that_takes_too_long_is_told_at_once_and_keeps_its_place(
         await until_async(failed, 5, "the timeout to be written while the thread still runs")
         assert running == 1
         await asyncio.sleep(0.3)  # time enough to start the second one wrongly
-        assert await second.status() is Status.PENDING
+        assert starts == 1
         release.set()
 
         async def over() -> bool:
@@ -84,7 +85,7 @@ async def test_a_coroutine_that_ignores_its_timeout_keeps_its_place(
     app: Unstuck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runners, "DEAF", 0.1)
-    release = asyncio.Event()
+    release, turn = asyncio.Event(), asyncio.Event()
 
     @app.task(timeout=0.1, retry=1)
     async def deaf() -> None:
@@ -96,6 +97,7 @@ async def test_a_coroutine_that_ignores_its_timeout_keeps_its_place(
 
     @app.task(queue="default")
     async def other() -> str:
+        turn.set()
         return "my turn"
 
     first = await deaf.enqueue()
@@ -107,7 +109,7 @@ async def test_a_coroutine_that_ignores_its_timeout_keeps_its_place(
 
         await until_async(failed, 5, "the timeout to be written")
         await asyncio.sleep(0.2)  # time enough to start the second one wrongly
-        assert await second.status() is Status.PENDING
+        assert not turn.is_set()
         release.set()
         assert await second.result(10) == "my turn"
 
@@ -200,7 +202,7 @@ async def test_an_unknown_task_is_looked_at_after_twice_the_time_again_and_again
         await burst(app)
         found = await look(harness.store, answer.ref)
         assert found.started_at is not None
-        waits.append((found.run_at - found.started_at).total_seconds())
+        waits.append(min(round((found.run_at - found.started_at).total_seconds(), 1), 300.0))
         await harness.age(waits[-1])
 
     assert waits[0] == pytest.approx(1.0, abs=0.2)
