@@ -38,9 +38,11 @@ async def test_of_own_foreign_unknown_and_repeated_ids_only_the_own_are_released
     assert (await look(harness.store, mine[1].ref)).status is Status.COMPLETED
 
 
-async def test_nothing_to_release_or_cancel_asks_the_store_nothing_that_writes(harness: SQLiteHarness) -> None:
+async def test_nothing_to_release_or_cancel_asks_the_store_nothing_that_writes(
+    harness: SQLiteHarness,
+) -> None:
     book = Book()
-    jobs = Jobs(Spied(harness.store, book))  # type: ignore[arg-type]
+    jobs = Jobs(Spied(harness.store, book))
 
     assert await jobs.release_jobs([], "a") == 0
     assert await jobs.cancel([]) == 0
@@ -104,7 +106,7 @@ async def test_a_retry_of_many_dead_letters_comes_in_bounded_steps(harness: SQLi
     await harness.store.settle([failed(job.lease, trouble()) for job in dead])
     book = Book()
 
-    assert await Jobs(Spied(harness.store, book)).retry_failed_jobs() == 2500  # type: ignore[arg-type]
+    assert await Jobs(Spied(harness.store, book)).retry_failed_jobs() == 2500
     assert len(book.of("requeue")) == 3
     assert await states(harness.store) == {"pending": 2500}
 
@@ -148,7 +150,9 @@ async def test_an_exception_that_says_nothing_or_too_much_is_stored_in_short(
     assert len(job.error.stack) <= 17_000
 
 
-async def test_a_handler_that_ignores_its_cancellation_is_cancelled_in_the_store_at_once(app: Unstuck) -> None:
+async def test_a_handler_that_ignores_its_cancellation_is_cancelled_in_the_store_at_once(
+    app: Unstuck,
+) -> None:
     release, running = asyncio.Event(), asyncio.Event()
 
     @app.task(heartbeat=0.05)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from support.spy import spied
@@ -102,15 +103,15 @@ async def test_a_batch_that_fails_for_good_is_run_one_by_one_and_only_the_culpri
 @pytest.mark.parametrize("answer", [[1], [1, 2, 3], "ab", None, {"a": 1, "b": 2}])
 async def test_a_wrong_number_of_answers_fails_nobody_elses_jobs(app: Unstuck, answer: object) -> None:
     @app.batch(size=2, retry=3)
-    async def confused(items: list[int]) -> object:
+    async def confused(items: list[int]) -> Any:
         return [items[0]] if len(items) == 1 else answer
 
     @app.batch(size=2, retry=3)
-    async def always(items: list[int]) -> object:
+    async def always(items: list[int]) -> Any:
         return "a text is no list of answers"
 
-    handles = await app.enqueue_many([confused.call(1), confused.call(2)])
-    hopeless = await always.enqueue(1)
+    handles: list[Handle[Any]] = await app.enqueue_many([confused.call(1), confused.call(2)])
+    hopeless: Handle[Any] = await always.enqueue(1)
     await burst(app)
 
     assert await words(handles) == [("completed", 1)] * 2  # one by one they got an answer each
@@ -129,7 +130,7 @@ async def test_a_payload_that_cannot_be_read_fails_alone(app: Unstuck, harness: 
         return items
 
     handles = await app.enqueue_many([numbers.call(number) for number in range(3)])
-    harness.rows("UPDATE job SET payload = '{\"items\": \"one\"}' WHERE id = ?", (handles[1].id,))
+    harness.rows('UPDATE job SET payload = \'{"items": "one"}\' WHERE id = ?', (handles[1].id,))
     await burst(app)
 
     assert sorted(seen) == [0, 2]
@@ -235,7 +236,9 @@ async def test_a_job_lost_out_of_a_batch_does_not_stop_the_others_but_all_of_the
     assert await states(harness.store, "default") == {"completed": 2, "failed": 4}
 
 
-async def test_a_batch_of_one_task_takes_no_jobs_of_another_queue(app: Unstuck, harness: SQLiteHarness) -> None:
+async def test_a_batch_of_one_task_takes_no_jobs_of_another_queue(
+    app: Unstuck, harness: SQLiteHarness
+) -> None:
     calls: list[list[int]] = []
 
     @app.batch(size=4, queue="new")

@@ -10,6 +10,7 @@ from support.waiting import until_async
 from support.work import at_work
 
 from unstuck import Unstuck, current_job
+from unstuck.task import QueueOptions
 from unstuck.testing import SQLiteHarness
 from unstuck.testing.conformance.given import counts
 
@@ -70,13 +71,13 @@ async def test_a_flood_of_one_lane_leaves_room_for_the_others(app: Unstuck, harn
     assert max(positions) - began < 100  # although far more of the flood were there before them
 
 
-@pytest.mark.parametrize("limit", ["limit", "lane_limit"])
+@pytest.mark.parametrize("options", [QueueOptions(limit=1), QueueOptions(lane_limit=1)], ids=str)
 async def test_jobs_that_a_limit_keeps_back_are_not_asked_for_all_the_time(
-    app: Unstuck, harness: SQLiteHarness, limit: str
+    app: Unstuck, harness: SQLiteHarness, options: QueueOptions
 ) -> None:
     go_on, started = asyncio.Event(), []
 
-    @app.task(**{limit: 1})  # type: ignore[misc]
+    @app.task(**options)
     async def work() -> None:
         started.append(time.monotonic())
         await go_on.wait()
@@ -87,7 +88,9 @@ async def test_jobs_that_a_limit_keeps_back_are_not_asked_for_all_the_time(
         await until_async(lambda: started, 10, "the first job")
         await asyncio.sleep(2.0)
         assert len(started) == 1
-        assert len(book.of("lease")) < 2 * 2.0 * 12  # by two workers: about four a second each, and some at first
+        assert (
+            len(book.of("lease")) < 2 * 2.0 * 12
+        )  # by two workers: about four a second each, and some at first
         freed = time.monotonic()
         go_on.set()
         await until_async(lambda: len(started) > 1, 10, "the next job")

@@ -30,7 +30,9 @@ def pending(store: Store, ref: Ref) -> Callable[[], Awaitable[bool]]:
 
 
 @pytest.mark.accepts("REAP-072")
-async def test_a_reaper_recovers_at_its_start_and_goes_on_until_the_block_ends(harness: SQLiteHarness) -> None:
+async def test_a_reaper_recovers_at_its_start_and_goes_on_until_the_block_ends(
+    harness: SQLiteHarness,
+) -> None:
     before = asyncio.all_tasks()
     first = await one_leased(harness.store, seconds=5.0)
     await harness.age(10)
@@ -62,7 +64,7 @@ async def test_errors_are_logged_and_the_next_round_still_happens(
     await harness.age(10)
     book = Book()
     book.fails["reclaim"] = StoreUnavailable("it is away")
-    async with Reaper(Spied(harness.store, book), interval=0.2):  # type: ignore[arg-type]
+    async with Reaper(Spied(harness.store, book), interval=0.2):
         assert "recovery failed, will try again: it is away" in caplog.text
         book.fails["reclaim"] = RuntimeError("a mistake of ours")
         await until_async(lambda: "a mistake of ours" in caplog.text, 10, "the next round")

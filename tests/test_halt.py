@@ -66,7 +66,9 @@ async def test_a_critical_error_ends_the_worker_and_pauses_its_queue(
     assert started == ["slow", "critical"]
     assert {((await one.job()).status, (await one.job()).attempts) for one in rest} == {(Status.PENDING, 0)}
     grave = [vars(record) for record in caplog.records if record.levelno == logging.CRITICAL]
-    assert {"CRITICAL"} == {facts["errorType"] for facts in grave if facts.get("jobId") and "errorType" in facts}
+    assert {"CRITICAL"} == {
+        facts["errorType"] for facts in grave if facts.get("jobId") and "errorType" in facts
+    }
     assert await alerts(harness, critical.ref) == ["halted"]
 
 

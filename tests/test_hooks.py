@@ -209,7 +209,7 @@ async def test_what_a_handler_says_inside_a_middleware_belongs_to_its_job(app: U
     async with at_work(app):
 
         async def begun() -> bool:
-            return (await handle.job()).progress == "begun"
+            return bool((await handle.job()).progress == "begun")
 
         await until_async(begun, 5, "the middleware's word")
         go_on.set()

@@ -10,6 +10,7 @@ from support.waiting import until_async
 from support.work import at_work
 
 from unstuck import Jobs, Retry, Status, StoreUnavailable, Unstuck, current_job
+from unstuck.handle import Handle
 from unstuck.model import Worker as Facts
 from unstuck.reaper import Reaper
 from unstuck.testing import SQLiteHarness
@@ -66,7 +67,10 @@ async def test_beats_come_back_after_their_own_connection_failed(
     async with at_work(app, recovery=0.2):
         await running.wait()
         before = await handle.job()
-        book.fails |= {"heartbeat": error, "open": error}  # a connection that broke, and no new one for a while
+        book.fails |= {
+            "heartbeat": error,
+            "open": error,
+        }  # a connection that broke, and no new one for a while
         failed = len(book.of("heartbeat")) + 2
         await until_async(
             lambda: len(book.of("heartbeat")) >= failed or caplog.text.count("heartbeats failed") >= 2,
@@ -113,7 +117,7 @@ async def test_the_fifth_failure_in_a_row_shows_in_log_and_status_and_one_succes
         for _ in range(times):
             handle = await work.enqueue(False)
 
-            async def over() -> bool:
+            async def over(handle: Handle[None] = handle) -> bool:
                 return await handle.status() is Status.FAILED
 
             await until_async(over, 10, "the failure")

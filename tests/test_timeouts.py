@@ -4,6 +4,7 @@ import asyncio
 import math
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,14 @@ async def test_a_job_may_take_long_but_not_without_a_word(app: Unstuck, kind: st
 
 @pytest.mark.parametrize(
     ("asked", "seconds"),
-    [(60, 60.0), (-5, 0.0), (math.nan, 0.0), (1e300, 366 * 86400.0), (math.inf, 366 * 86400.0), ("soon", 0.0)],
+    [
+        (60, 60.0),
+        (-5, 0.0),
+        (math.nan, 0.0),
+        (1e300, 366 * 86400.0),
+        (math.inf, 366 * 86400.0),
+        ("soon", 0.0),
+    ],
 )
 async def test_a_snoozed_job_comes_back_later_unspent(app: Unstuck, asked: Any, seconds: float) -> None:
     runs: list[float] = []
@@ -207,6 +215,6 @@ async def test_an_unknown_task_is_looked_at_after_twice_the_time_again_and_again
 
     assert waits[0] == pytest.approx(1.0, abs=0.2)
     assert waits[-1] == 300.0
-    for before, after in zip(waits, waits[1:], strict=False):
+    for before, after in pairwise(waits):
         assert after == 300.0 or 1.0 <= after / before < 2.7
     assert waits.index(300.0) > 6

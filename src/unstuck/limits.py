@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from unstuck.errors import StoreUnavailable
+from unstuck.errors import StoreError, StoreUnavailable
 from unstuck.policy import Policy, Rate
 from unstuck.store import Store
 
@@ -51,6 +51,7 @@ class Limits:
         self._closed: dict[str, float] = {}
         self._quiet: dict[str, float] = {}
         self._told: dict[str, float] = {}
+        self._telling: set[asyncio.Task[None]] = set()
 
     def rated(self, queue: str) -> bool:
         return queue in self._bucket
@@ -122,15 +123,24 @@ class Limits:
         """There was no job for the tokens: do not take and return them all the time."""
         self._quiet[queue] = time.monotonic() + EMPTY
 
-    def shut(self, queue: str, seconds: float) -> None:
-        """Start no jobs of the queue for so long: the other side asked for it."""
+    def close(self, queue: str, seconds: float) -> None:
+        """Nobody shall start jobs of the queue for so long: the other side asked for it. We begin at once."""
         key = self._key(queue)
         self._closed[key] = max(self._closed.get(key, 0.0), time.monotonic() + seconds)
-
-    async def close(self, queue: str, seconds: float) -> None:
-        """Tell all other workers, too."""
         if queue in self._bucket:
-            await self._store.close(self._bucket[queue], seconds)
+            telling = asyncio.create_task(self._tell_others(self._bucket[queue], seconds))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+
+    async def told(self) -> None:
+        """Wait until others have been told what we closed."""
+        await asyncio.gather(*self._telling)
+
+    async def _tell_others(self, bucket: str, seconds: float) -> None:
+        try:
+            await self._store.close(bucket, seconds)
+        except StoreError as error:
+            log.warning("other workers could not be told to leave %s alone: %s", bucket, error)
 
     async def _take(self, bucket: str, wanted: int) -> int:
         if wanted < 1:
@@ -142,7 +152,9 @@ class Limits:
         if not grant.granted:
             # Those who have the tokens may have no jobs for them: look again before they come back by themselves.
             now = time.monotonic()
-            self._closed[bucket] = max(self._closed.get(bucket, 0.0), now + min(max(grant.wait, 0.001), AGAIN))
+            self._closed[bucket] = max(
+                self._closed.get(bucket, 0.0), now + min(max(grant.wait, 0.001), AGAIN)
+            )
             self._tell(bucket, grant.wait)
         return grant.granted
 
@@ -157,7 +169,10 @@ class Limits:
                 rate.per,
                 bucket,
                 wait,
-                extra={"bucket": bucket, "queues": [name for name, of in self._bucket.items() if of == bucket]},
+                extra={
+                    "bucket": bucket,
+                    "queues": [name for name, of in self._bucket.items() if of == bucket],
+                },
             )
 
     def _key(self, queue: str) -> str:

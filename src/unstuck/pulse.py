@@ -121,7 +121,9 @@ class Pulse:
 
     async def _rest(self, pause: float) -> None:
         """Until the next beat is due or somebody has something to tell."""
-        since = time.monotonic()  # counted from the last try, or one that talks a lot would not let up in an outage
+        since = (
+            time.monotonic()
+        )  # counted from the last try, or one that talks a lot would not let up in an outage
         end = since + pause
         while not self._ending:
             if self._urgent:

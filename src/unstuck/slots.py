@@ -183,7 +183,10 @@ class Slots:
         handler = self._handler(first.job.task)
         if handler is None or not handler.batch or isolated(handler, (first.context,)):
             return [first]
-        alike = (first.job.queue, first.job.task)  # of one queue, because its rate and its policy hold for all
+        alike = (
+            first.job.queue,
+            first.job.task,
+        )  # of one queue, because its rate and its policy hold for all
         others = [
             held
             for held in self._waiting

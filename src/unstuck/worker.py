@@ -69,7 +69,6 @@ class Worker:
         self._bell = asyncio.Event()
         self._stopping = False
         self._force = asyncio.Event()
-        self._closing: set[asyncio.Task[None]] = set()
         self._days = retention(self._queues, os.environ)
         self._vitals = Vitals(self.id)
         self._vitals.recovery(self._recovery > 0)
@@ -119,9 +118,7 @@ class Worker:
             with_main = any(task.handler.place[0] == "__main__" for task in self.app.tasks.values())
             self._runners = Runners(self._concurrency, self._bell.set, with_main=with_main)
             stack.push_async_callback(self._runners.close)
-            ground = Ground(
-                self.id, self._runners.run, self._refused, self._limits.one, self.app.middlewares
-            )
+            ground = Ground(self.id, self._runners.run, self._refused, self._limits.one, self.app.middlewares)
             self._slots = Slots(
                 size=self._concurrency,
                 ground=ground,
@@ -172,7 +169,7 @@ class Worker:
         self._intake.close()
         for helper in helpers:
             helper.cancel()
-        await asyncio.gather(*helpers, *self._closing, return_exceptions=True)
+        await asyncio.gather(*helpers, self._limits.told(), return_exceptions=True)
 
     async def _open(self) -> Store:
         pause = 0.2
@@ -257,17 +254,8 @@ class Worker:
 
     def _refused(self, queue: str, seconds: float) -> None:
         """A provider asked us to stay away: nothing more of the queue is started, by anybody."""
-        self._limits.shut(queue, seconds)
+        self._limits.close(queue, seconds)
         self._slots.refuse(queue)
-        closing = asyncio.create_task(self._close(queue, seconds))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
-
-    async def _close(self, queue: str, seconds: float) -> None:
-        try:
-            await self._limits.close(queue, seconds)
-        except StoreError as error:
-            log.warning("other workers could not be told to leave %s alone: %s", queue, error)
 
     def _said(self, word: str) -> None:
         if word in ("stage", "progress"):
