@@ -147,7 +147,9 @@ def test_what_is_too_large_to_read_is_refused(text: str) -> None:
     assert len(refusal()) < 200
 
 
+@pytest.mark.accepts("REC-071", "REAP-070")
 @pytest.mark.parametrize(("variable", "text", "seconds"), [
+    ("NOBODY_SAYS_IT", "1", 60.0), ("EMBED_JOB_RECOVERY_INTERVAL", "60000", 60.0),
     ("REAPER_INTERVAL_SEC", "10", 10.0), ("REAPER_INTERVAL_SEC", "300", 300.0), ("REAPER_INTERVAL_SEC", "0", 0.0),
     ("EMBED_JOB_RECOVERY_INTERVAL", "10000", 10.0), ("EMBED_JOB_RECOVERY_INTERVAL", "300000", 300.0),
     ("EMBED_JOB_RECOVERY_INTERVAL", "0", 0.0),

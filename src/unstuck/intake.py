@@ -62,10 +62,11 @@ class Intake:
                 )
                 self._hold(jobs, sent)
         finally:
-            if any(name in self._limits.rates for name in limits):
+            if any(name in self._limits.buckets for name in limits):
                 await self._limits.give_back()
         for name in limits:
-            if name in self._limits.rates and not any(job.queue == name for job in jobs):
+            idle = name in self._limits.buckets and not any(job.queue == name for job in jobs)
+            if idle and not self.eager:  # who ends when nothing is left must not overlook what came just now
                 self._limits.nothing(name)
         self.hungry = bool(jobs)
         if jobs:
@@ -73,13 +74,16 @@ class Intake:
         return len(jobs)
 
     async def lease_first(self, limit: int) -> int:
-        """Take up to ``limit`` jobs and start those that tokens can be had for; answers how many were taken."""
+        """Take up to ``limit`` jobs and start those that tokens can be had for; answers how many were started."""
         sent = time.monotonic()
         jobs = await self._store.lease(self._shares(dict.fromkeys(self._queues, limit)), limit, self._owner)
-        for queue in {job.queue for job in jobs if job.queue in self._limits.rates}:
-            await self._limits.take(queue, sum(job.queue == queue for job in jobs))
-        self._hold(jobs, sent)
-        return len(jobs)
+        try:
+            await self._limits.take({job.queue for job in jobs}, len(jobs))
+        finally:
+            self._hold(jobs, sent)
+            started = sum(held.running is not None for held in self._slots.held.values())
+            await self._limits.give_back()
+        return started
 
     def made_room(self) -> None:
         """Outcomes were written: they may have brought new work, or made room under a limit."""
@@ -97,16 +101,9 @@ class Intake:
 
     async def _tokens(self, wanted: int) -> dict[str, int]:
         """How many jobs to ask for, by queue."""
-        limits: dict[str, int] = {}
-        for name in self._queues:
-            if not self._limits.open(name):
-                continue
-            most = wanted
-            if name in self._limits.rates:
-                most = await self._limits.take(name, min(wanted, self._slots.free))
-            if most:
-                limits[name] = most * self._batch[name]
-        return limits
+        names = [name for name in self._queues if self._limits.open(name)]
+        granted = await self._limits.take(names, min(wanted, self._slots.free))
+        return {name: most * self._batch[name] for name in names if (most := granted.get(name, wanted))}
 
     def _shares(self, limits: Mapping[str, int]) -> dict[str, Share]:
         return {
@@ -120,13 +117,14 @@ class Intake:
         for lease in self._pulse.given_back & self._slots.held.keys():
             self._slots.drop(lease)  # its answer came so late that we have given it back
         self._slots.start()
-        for queue in self._limits.rates:
+        for queue in self._limits.buckets:
             self._slots.refuse(queue)
 
     async def _wait(self) -> None:
         began = time.monotonic()
         try:
-            await self._store.wait([name for name in self._queues if self._limits.open(name)], LOOK)
+            names = [name for name in self._queues if not self._limits.closed(name)]
+            await self._store.wait(names, min(LOOK, self._limits.next_open() or LOOK))
         except Exception as error:  # noqa: BLE001 - a worker that does not look any more looks alive, and is not
             log.warning("waiting for work failed: %s", error)
             await asyncio.sleep(1.0)

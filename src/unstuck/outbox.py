@@ -7,7 +7,7 @@ import logging
 import msgspec
 
 from unstuck.classifier import failure
-from unstuck.errors import StoreError, StoreUnavailable
+from unstuck.errors import StoreDamaged, StoreError, StoreUnavailable
 from unstuck.model import Category, Outcome, Settled, failed
 from unstuck.store import Store
 
@@ -32,7 +32,7 @@ class Outbox:
         batch = tuple(self._outcomes)
         try:
             answers = await self._store.settle(batch)
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreDamaged):
             raise
         except StoreError:
             # One of them cannot be stored. Alone it fails its own job, instead of holding up all others.
@@ -43,7 +43,7 @@ class Outbox:
     async def _alone(self, outcome: Outcome) -> Settled:
         try:
             [answer] = await self._store.settle([outcome])
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreDamaged):
             raise
         except StoreError as error:
             log.error("the outcome of job %s cannot be stored: %s", outcome.lease.id, error)  # noqa: TRY400

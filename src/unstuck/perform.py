@@ -38,6 +38,7 @@ class Ground:
     worker: str
     run: Callable[[Handler, dict[str, Any], Contexts], Awaitable[Any]]
     refused: Callable[[str, float], None]  # told for how long a queue's jobs are refused
+    token: Callable[[str], Awaitable[None]]  # waits for the right to one more call for a queue
     middlewares: Sequence[Middleware] = ()
 
 
@@ -99,18 +100,18 @@ async def _together(
                 f"the batch handler got {len(items)} jobs and returned {told}: one each is needed"
             )
     except asyncio.CancelledError:
-        if contexts[0].cancelled:
+        if all(context.cancelled for context in contexts):  # one of them alone may be lost, the rest goes on
             raise
         return {context.id: _cancelled_itself(context, ground) for context in contexts}
     except BaseException as error:  # noqa: BLE001 - as above
         if len(contexts) == 1 or classify(error).category is not Category.PERMANENT:
             return {context.id: _judge(context, error, policy, ground) for context in contexts}
         log.warning("a batch of %d %s jobs failed: running them one by one", len(items), handler.task)
-        singles = [
-            await _together(handler, (context,), [item], policy, ground)
-            for context, item in zip(contexts, items, strict=True)
-        ]
-        return {id_: outcome for single in singles for id_, outcome in single.items()}
+        found: dict[str, Outcome] = {}
+        for context, item in zip(contexts, items, strict=True):
+            await ground.token(context.job.queue)
+            found |= await _together(handler, (context,), [item], policy, ground)
+        return found
     return {
         context.id: _judge(context, answer, policy, ground)
         if isinstance(answer, BaseException)

@@ -20,6 +20,7 @@ log = logging.getLogger("unstuck.worker")
 
 LATE = 1.0  # seconds by which a beat may be late, and the event loop silent, without a word about it
 SOONEST = 0.5  # seconds between two beats that progress alone asks for
+AT_ONCE = 0.1  # the same for a new stage
 FAREWELL = 10.0  # seconds for the last answer of a store that may be away
 REMEMBERED = 10_000  # leases given back as unknown
 
@@ -116,11 +117,18 @@ class Pulse:
 
     async def _rest(self, pause: float) -> None:
         """Until the next beat is due or somebody has something to tell."""
-        end = time.monotonic() + pause
-        while not self._urgent and (left := end - time.monotonic()) > 0:
+        since = (
+            time.monotonic()
+        )  # counted from the last try, or one that talks a lot would not let up in an outage
+        end = since + pause
+        while not self._ending:
+            if self._urgent:
+                end = min(end, since + AT_ONCE)
+            if (left := end - time.monotonic()) <= 0:
+                break
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), min(left, LATE))
-                end = min(end, max(self._beaten + SOONEST, time.monotonic()))
+                end = min(end, max(since + SOONEST, time.monotonic()))
             self._wake.clear()
             self._look_at_loop()
         self._urgent = False

@@ -44,7 +44,7 @@ class Runners:
             work = self._in_thread(handler.function, arguments, contexts)
         if timeout is None and handler.stall is None:
             return await work
-        return await _within(work, contexts, timeout, handler.stall)
+        return await self._within(work, contexts, timeout, handler.stall)
 
     async def close(self) -> None:
         """Threads cannot be stopped: one that is still busy ends with the process."""
@@ -76,8 +76,42 @@ class Runners:
             )
         return result
 
+    async def _within(
+        self, work: Coroutine[Any, Any, Any], contexts: Contexts, timeout: float | None, stall: float | None
+    ) -> Any:
+        """The result of the work, unless it takes too long or says nothing for too long."""
+        task = asyncio.create_task(work)
+        began = time.monotonic()
+        try:
+            while True:
+                ends = {}
+                if timeout is not None:
+                    ends["timeout"] = began + timeout
+                if stall is not None:
+                    ends["stalled"] = max(began, *(context.said_at for context in contexts)) + stall
+                code, end = min(ends.items(), key=lambda item: item[1])
+                if (left := end - time.monotonic()) <= 0:
+                    break
+                done, _ = await asyncio.wait([task], timeout=left)
+                if done:
+                    return task.result()
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        for context in contexts:
+            context.cancelled = context.overdue = True
+        task.cancel()
+        await asyncio.wait([task], timeout=DEAF)
+        if not task.done():  # it does not listen: as with a thread, its place is taken until it ends
+            self.abandoned += 1
+            task.add_done_callback(self._ended)
+        told = f"took longer than {timeout:g} s" if code == "timeout" else f"told no progress for {stall:g} s"
+        raise Transient(f"the handler {told}", code=code)
+
     def _ended(self, future: asyncio.Future[Any]) -> None:
-        future.exception()
+        if not future.cancelled():
+            future.exception()
         self.abandoned -= 1
         self._freed()
 
@@ -94,37 +128,6 @@ class HandlerExitError(Exception):
 async def _on_loop(function: Callable[..., Any], arguments: Mapping[str, Any], contexts: Contexts) -> Any:
     enter(contexts)
     return await function(**arguments)
-
-
-async def _within(
-    work: Coroutine[Any, Any, Any], contexts: Contexts, timeout: float | None, stall: float | None
-) -> Any:
-    """The result of the work, unless it takes too long or says nothing for too long."""
-    task = asyncio.create_task(work)
-    began = time.monotonic()
-    try:
-        while True:
-            ends = {}
-            if timeout is not None:
-                ends["timeout"] = began + timeout
-            if stall is not None:
-                ends["stalled"] = max(began, *(context.said_at for context in contexts)) + stall
-            code, end = min(ends.items(), key=lambda item: item[1])
-            if (left := end - time.monotonic()) <= 0:
-                break
-            done, _ = await asyncio.wait([task], timeout=left)
-            if done:
-                return task.result()
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait([task])
-        raise
-    for context in contexts:
-        context.cancelled = context.overdue = True
-    task.cancel()
-    await asyncio.wait([task], timeout=DEAF)
-    told = f"took longer than {timeout:g} s" if code == "timeout" else f"told no progress for {stall:g} s"
-    raise Transient(f"the handler {told}", code=code)
 
 
 def _guarded(call: Callable[[], Any]) -> Any:

@@ -90,7 +90,7 @@ class Slots:
             held = Held(job, policies[job.queue], sent)
             held.context.listener = self._said
             self.held[held.lease] = held
-            (first if job.queue in self._limits.rates else self._waiting).append(held)
+            (first if job.queue in self._limits.buckets else self._waiting).append(held)
         self._waiting.extendleft(reversed(first))  # their tokens do not wait
 
     def start(self) -> None:
@@ -100,7 +100,7 @@ class Slots:
         while self._waiting and free:
             held = self._waiting.popleft()
             queue = held.job.queue
-            if queue in self._limits.rates and not self._limits.use(queue):
+            if self._limits.closed(queue) or (queue in self._limits.buckets and not self._limits.use(queue)):
                 self._waiting.appendleft(held)
                 self.refuse(queue)
                 continue
@@ -195,9 +195,15 @@ class Slots:
         """The jobs that run together with this one: as many as there are and fit."""
         if isolated(handler, first.context):
             return [first]
-        others = [held for held in self._waiting if held.job.task == first.job.task and not held.job.crashes][
-            : handler.batch - 1
-        ]
+        alike = (
+            first.job.queue,
+            first.job.task,
+        )  # of one queue, because its rate and its policy hold for all
+        others = [
+            held
+            for held in self._waiting
+            if (held.job.queue, held.job.task) == alike and not held.job.crashes
+        ][: handler.batch - 1]
         for held in others:
             self._waiting.remove(held)
         return [first, *others]

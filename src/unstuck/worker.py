@@ -88,7 +88,7 @@ class Worker:
         """
         whole("limit", limit, 1, self._concurrency)
         async with self._at_work():
-            ran = await self._intake.lease_first(limit) - len(self._outbox)
+            ran = await self._intake.lease_first(limit)
             await self._exchange.once(0)
             while self._slots.running:
                 self._bell.clear()
@@ -118,7 +118,7 @@ class Worker:
             with_main = any(task.handler.place[0] == "__main__" for task in self.app.tasks.values())
             self._runners = Runners(self._concurrency, self._bell.set, with_main=with_main)
             stack.push_async_callback(self._runners.close)
-            ground = Ground(self.id, self._runners.run, self._refused, self.app.middlewares)
+            ground = Ground(self.id, self._runners.run, self._refused, self._limits.one, self.app.middlewares)
             self._slots = Slots(
                 size=self._concurrency,
                 ground=ground,
@@ -170,7 +170,7 @@ class Worker:
         self._intake.close()
         for helper in helpers:
             helper.cancel()
-        await asyncio.gather(*helpers, return_exceptions=True)
+        await asyncio.gather(*helpers, self._limits.told(), return_exceptions=True)
 
     async def _open(self) -> Store:
         pause = 0.2
@@ -225,7 +225,7 @@ class Worker:
         end = time.monotonic() + self._grace
         while self._slots.running and not self._force.is_set() and (left := end - time.monotonic()) > 0:
             self._bell.clear()
-            if self._outbox:
+            if self._outbox and not self._exchange.damaged:
                 await self._exchange.once(0)
             else:
                 await _at_most(self._bell.wait(), left)
@@ -252,14 +252,8 @@ class Worker:
 
     def _refused(self, queue: str, seconds: float) -> None:
         """A provider asked us to stay away: nothing more of the queue is started, by anybody."""
+        self._limits.close(queue, seconds)
         self._slots.refuse(queue)
-        self._closing = asyncio.create_task(self._close(queue, seconds))
-
-    async def _close(self, queue: str, seconds: float) -> None:
-        try:
-            await self._limits.close(queue, seconds)
-        except StoreError as error:
-            log.warning("other workers could not be told to leave %s alone: %s", queue, error)
 
     def _said(self, word: str, _: Any) -> None:
         if word in ("stage", "progress"):

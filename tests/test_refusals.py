@@ -1,0 +1,167 @@
+"""A provider that says "too many requests", or "not until you pay": nothing is spent, and everybody waits."""
+
+import asyncio
+import logging
+import time
+from types import SimpleNamespace
+
+import pytest
+from support.waiting import until_async
+from support.work import at_work
+
+from unstuck import QuotaExhausted, Rate, RateLimited, Status, Unstuck, Worker, current_job
+from unstuck.testing import SQLiteHarness
+from unstuck.testing.conformance.given import counts, states
+
+pytestmark = pytest.mark.anyio
+
+
+class Refused(Exception):
+    """As clients of HTTP raise it; ``code`` as openai's say it."""
+
+    def __init__(self, retry_after: str | None = None, code: str | None = None) -> None:
+        super().__init__("429 Too Many Requests")
+        headers = {} if retry_after is None else {"retry-after": retry_after}
+        self.response = SimpleNamespace(status_code=429, headers=headers)
+        self.code = code
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [(Refused("120"), 120.0), (Refused(), 50.0), (RateLimited("slow down", delay=200.0), 200.0)],
+    ids=["retry-after", "no wish", "said by the handler"],
+)
+async def test_a_429_spends_nothing_and_closes_the_bucket_for_everybody(
+    app: Unstuck, harness: SQLiteHarness, error: Exception, seconds: float
+) -> None:
+    go_on, started = asyncio.Event(), []
+
+    @app.task(rate=Rate(10, per=50.0), retry=1)
+    async def call(name: str) -> str:
+        started.append(name)
+        if name == "refused":
+            raise error
+        await go_on.wait()
+        return name
+
+    slow = await call.enqueue("slow")
+    async with at_work(app, concurrency=2):
+        await until_async(lambda: started == ["slow"], 10, "the slow job to run")
+        refused = await call.enqueue("refused")
+
+        async def closed() -> bool:
+            grant = await harness.store.take("default", 1, 10, 50.0)
+            await harness.store.give_back("default", grant.granted, grant.stamp)
+            return grant.granted == 0
+
+        await until_async(closed, 10, "the bucket to be closed, as any other client sees it")
+        grant = await harness.store.take("default", 1, 10, 50.0)
+        assert grant.wait == pytest.approx(seconds, abs=5.0)
+
+        waiting = await call.enqueue("waiting")
+        assert await Worker(app).process_jobs(5) == 0  # another worker finds nothing to start, either
+        go_on.set()
+        assert await slow.result(10) == "slow"
+        assert started == ["slow", "refused"]
+        for handle in (refused, waiting):
+            job = await handle.job()
+            assert (job.status, job.attempts, job.owner) == (Status.PENDING, 0, None)
+        due_in = (await refused.job()).run_at.timestamp() - time.time()
+        assert due_in == pytest.approx(seconds, abs=5.0)
+
+
+@pytest.mark.accepts("EMB-161")
+async def test_after_a_429_work_goes_on_by_itself_and_the_log_tells_of_both(
+    app: Unstuck, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts: list[float] = []
+
+    @app.task(rate=Rate(10, per=30.0), retry=2)
+    async def call() -> None:
+        starts.append(time.monotonic())
+        if len(starts) == 1:
+            raise Refused("1")
+        if len(starts) == 2:
+            raise ConnectionResetError("the line broke")
+
+    handle = await call.enqueue()
+    async with at_work(app):
+        await handle.result(15)
+
+    assert starts[1] - starts[0] >= 1.0
+    assert (await handle.job()).attempts == 2  # of three runs: the refused one is not counted
+    [refusal, failure] = [record for record in caplog.records if record.name == "unstuck.worker"]
+    assert refusal.getMessage().startswith("rate limited for 1.0 s: 429")
+    assert {vars(one)["jobId"] for one in (refusal, failure)} == {handle.id}
+    assert (vars(failure)["errorType"], vars(failure)["error"]) == ("TRANSIENT", "the line broke")
+
+
+async def test_jobs_that_wait_in_a_worker_are_given_back_on_a_429_even_without_a_rate(
+    app: Unstuck, harness: SQLiteHarness
+) -> None:
+    started: list[str] = []
+
+    @app.task
+    async def call(name: str) -> None:
+        started.append(name)
+        if name == "refused":
+            raise Refused("60")
+
+    await app.enqueue_many([call.call("fine") for _ in range(100)])
+    await call.enqueue("refused")
+    late = await app.enqueue_many([call.call("late") for _ in range(50)])
+    async with at_work(app, concurrency=1):
+
+        async def given_back() -> bool:
+            return await states(harness.store, "default") == {"completed": 100, "pending": 51}
+
+        await until_async(given_back, 10, "what was leased ahead to be given back")
+    assert "late" not in started
+    assert {(await handle.job()).attempts for handle in late[::10]} == {0}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [QuotaExhausted("pay first"), Refused(code="insufficient_quota")],
+    ids=["said by the handler", "as openai says it"],
+)
+async def test_an_exhausted_quota_pauses_the_queue_until_it_is_resumed(
+    app: Unstuck, harness: SQLiteHarness, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    started: list[str] = []
+    paid = False
+
+    @app.task(queue="costly", retry=1)
+    async def call() -> None:
+        started.append(current_job().id)
+        if not paid:
+            raise error
+
+    @app.task(queue="free")
+    async def free() -> str:
+        return "free"
+
+    first = await call.enqueue()
+    async with at_work(app, concurrency=1) as worker:
+
+        async def paused() -> bool:
+            return (await counts(harness.store, "costly")).paused is not None
+
+        await until_async(paused, 10, "the queue to be paused")
+        second = await call.enqueue()
+        assert await (await free.enqueue()).result(10) == "free"
+        assert started == [first.id]
+        assert ((await first.job()).status, (await first.job()).attempts) == (Status.PENDING, 0)
+        assert (await counts(harness.store, "costly")).paused == f"quota exhausted: {error}"
+        alerts = [event for event in await harness.store.events(job=first.ref) if event.type == "alert"]
+        assert [event.data["details"]["alert"] for event in alerts] == ["paused"]
+        assert any(
+            vars(record).get("alert") == "paused" and record.levelno == logging.ERROR
+            for record in caplog.records
+        )
+        assert worker.halted == ""
+
+        paid = True
+        assert await (await app.jobs()).resume("costly")
+        await first.result(10)
+        await second.result(10)

@@ -1,0 +1,220 @@
+"""Handlers that take too long, say nothing for too long, or want to be run later."""
+
+import asyncio
+import math
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.waiting import until_async
+from support.work import at_work, burst
+
+from unstuck import Retry, Snooze, Status, Unstuck, current_job, runners
+from unstuck.ids import new_id
+from unstuck.model import NewJob
+from unstuck.testing import SQLiteHarness
+from unstuck.testing.conformance.given import look
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_attempt_that_takes_too_long_is_cancelled_and_retried(app: Unstuck) -> None:
+    stopped: list[int] = []
+
+    @app.task(timeout=0.2, retry=Retry(attempts=2, backoff=(0.0,)))
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.append(current_job().attempt)
+
+    @app.task(timeout=0.2)
+    async def quick() -> str:
+        return "in time"
+
+    handle, good = await slow.enqueue(), await quick.enqueue()
+    await burst(app)
+
+    job = await handle.job()
+    assert (job.status, job.attempts, stopped) == (Status.FAILED, 2, [1, 2])
+    assert job.error is not None
+    assert (job.error.code, job.error.category) == ("timeout", "TRANSIENT")
+    assert "0.2 s" in job.error.message
+    assert await good.result() == "in time"
+
+
+async def test_a_thread_that_takes_too_long_is_told_at_once_and_keeps_its_place(app: Unstuck) -> None:
+    release = threading.Event()
+    running = most = starts = 0
+    told: list[bool] = []
+
+    @app.task(timeout=0.2, retry=1)
+    def stubborn() -> None:
+        nonlocal running, most, starts
+        running += 1
+        starts += 1
+        most = max(most, running)
+        release.wait(20)
+        told.append(current_job().cancelled)
+        running -= 1
+
+    first = await stubborn.enqueue()
+    second = await stubborn.enqueue()
+    async with at_work(app, concurrency=1):
+
+        async def failed() -> bool:
+            return await first.status() is Status.FAILED
+
+        await until_async(failed, 5, "the timeout to be written while the thread still runs")
+        assert running == 1
+        await asyncio.sleep(0.3)  # time enough to start the second one wrongly
+        assert starts == 1
+        release.set()
+
+        async def over() -> bool:
+            return await second.status() is Status.COMPLETED
+
+        await until_async(over, 10, "the second job to have its turn")
+    assert most == 1
+    assert told == [True, False]  # a thread can see that nobody waits for it
+
+
+async def test_a_coroutine_that_ignores_its_timeout_keeps_its_place(
+    app: Unstuck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runners, "DEAF", 0.1)
+    release, turn = asyncio.Event(), asyncio.Event()
+
+    @app.task(timeout=0.1, retry=1)
+    async def deaf() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    @app.task(queue="default")
+    async def other() -> str:
+        turn.set()
+        return "my turn"
+
+    first = await deaf.enqueue()
+    second = await other.enqueue()
+    async with at_work(app, concurrency=1):
+
+        async def failed() -> bool:
+            return await first.status() is Status.FAILED
+
+        await until_async(failed, 5, "the timeout to be written")
+        await asyncio.sleep(0.2)  # time enough to start the second one wrongly
+        assert not turn.is_set()
+        release.set()
+        assert await second.result(10) == "my turn"
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_job_may_take_long_but_not_without_a_word(app: Unstuck, kind: str) -> None:
+    end = threading.Event()
+
+    async def on_loop(words: int) -> None:
+        for word in range(words):
+            current_job().progress(word)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0 if words else 60)
+
+    def in_thread(words: int) -> None:
+        for word in range(words):
+            current_job().progress(word)
+            end.wait(0.1)
+        end.wait(0 if words else 20)
+
+    work = app.task(name="work", stall=0.4, retry=1)(on_loop if kind == "async" else in_thread)
+    talking, silent = await work.enqueue(8), await work.enqueue(0)
+    running = asyncio.create_task(burst(app))
+    await talking.result(10)
+
+    async def stalled() -> bool:
+        return await silent.status() is Status.FAILED
+
+    await until_async(stalled, 5, "the silent one to be given up")
+    end.set()
+    await running
+    job = await silent.job()
+    assert job.error is not None
+    assert (job.error.code, job.error.message) == ("stalled", "the handler told no progress for 0.4 s")
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        (60, 60.0),
+        (-5, 0.0),
+        (math.nan, 0.0),
+        (1e300, 366 * 86400.0),
+        (math.inf, 366 * 86400.0),
+        ("soon", 0.0),
+    ],
+)
+async def test_a_snoozed_job_comes_back_later_unspent(app: Unstuck, asked: Any, seconds: float) -> None:
+    runs: list[float] = []
+
+    @app.task(retry=1)
+    async def later() -> str:
+        runs.append(time.time())
+        if len(runs) == 1:
+            raise Snooze(asked)
+        return "now"
+
+    handle = await later.enqueue()
+    await burst(app)
+
+    job = await handle.job()
+    if seconds:
+        assert (job.status, job.attempts, len(runs)) == (Status.PENDING, 0, 1)
+        assert job.run_at.timestamp() - runs[0] == pytest.approx(seconds, abs=5.0)
+    else:
+        assert (job.status, job.attempts, len(runs)) == (Status.COMPLETED, 1, 2)
+
+
+@pytest.mark.parametrize("task", ["os.system", "builtins.exec", "__import__"])
+async def test_a_task_that_nobody_registered_is_left_in_its_queue_and_nothing_is_imported(
+    app: Unstuck, harness: SQLiteHarness, task: str, tmp_path: Path
+) -> None:
+    @app.task
+    async def known() -> None: ...
+
+    payload = {"command": f"touch {tmp_path}/done", "name": "antigravity"}
+    [answer] = await harness.store.enqueue([NewJob(queue="default", task=task, id=new_id(), payload=payload)])
+    await burst(app)
+
+    job = await look(harness.store, answer.ref)
+    assert (job.status, job.attempts) == (Status.PENDING, 0)
+    [event] = await harness.store.events(job=answer.ref)
+    assert event.data["details"]["why"] == f"task {task!r} is unknown to this worker"
+    assert not (tmp_path / "done").exists()
+
+
+async def test_an_unknown_task_is_looked_at_after_twice_the_time_again_and_again(
+    app: Unstuck, harness: SQLiteHarness
+) -> None:
+    @app.task
+    async def known() -> None: ...
+
+    job = NewJob(queue="default", task="newer", id=new_id(), payload={})
+    [answer] = await harness.store.enqueue([job])
+    waits: list[float] = []
+    for _ in range(12):
+        await burst(app)
+        found = await look(harness.store, answer.ref)
+        assert found.started_at is not None
+        waits.append(min((found.run_at - found.started_at).total_seconds(), 300.0))
+        await harness.age(waits[-1] + 0.1)
+
+    assert waits[0] == pytest.approx(1.0, abs=0.2)
+    assert waits[-1] == 300.0
+    for before, after in pairwise(waits):
+        assert after == 300.0 or 1.0 <= after / before < 2.7
+    assert waits.index(300.0) > 6
