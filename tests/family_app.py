@@ -101,7 +101,7 @@ def short_apart(seconds: float) -> int:
 @app.task(**SHORT)
 async def block_the_loop(seconds: float) -> None:
     begin()
-    time.sleep(seconds)  # noqa: ASYNC251 - the mistake that this is about
+    time.sleep(seconds)
     end()
 
 

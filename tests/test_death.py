@@ -45,7 +45,10 @@ async def test_a_poison_job_among_fifty_that_run_takes_them_with_it_once(
     jobs = {job.ref: job for job in await workers.finished(40, worker)}
 
     first = worker_of(worker)
-    assert {run.job for run in workers.ledger.runs() if run.pid == first} == {poison.id, *(r.id for r in refs)}
+    assert {run.job for run in workers.ledger.runs() if run.pid == first} == {
+        poison.id,
+        *(r.id for r in refs),
+    }
     assert [(jobs[ref].status, jobs[ref].attempts, jobs[ref].crashes) for ref in refs] == [
         (Status.COMPLETED, 2, 1)
     ] * 50
@@ -66,7 +69,9 @@ async def test_a_poison_job_among_fifty_that_run_takes_them_with_it_once(
 
 
 @pytest.mark.accepts("REC-044", "REC-045")
-async def test_jobs_of_a_killed_worker_run_again_at_once_although_their_lease_is_long(workers: Workers) -> None:
+async def test_jobs_of_a_killed_worker_run_again_at_once_although_their_lease_is_long(
+    workers: Workers,
+) -> None:
     [ref] = await workers.enqueue("step", seconds=2.0)
     supervisor = workers.start()
     await workers.begun(ref, supervisor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -53,7 +54,11 @@ class Remote(Exception):
 def perform_alone(handler: Handler, order: Order, sock: socket.socket) -> None:
     """Run the handler and tell everything it says, up to its end."""
 
+    child = os.getpid()
+
     def tell(word: str, value: Any) -> None:
+        if os.getpid() != child:
+            os._exit(1)  # the handler forked, and this one comes back: only the first speaks for the job
         sock.sendall(pack(Report(word, value)))
 
     context = Context(order.job, order.lease, order.stages)
@@ -62,7 +67,7 @@ def perform_alone(handler: Handler, order: Order, sock: socket.socket) -> None:
         result = contextvars.copy_context().run(_call, handler, context)
         answer = record(result)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the job's failure
-        _tell_error(error, sock)
+        tell("raised", _ending(error))
     else:
         tell("result", answer if answer is None else bytes(answer).decode())
 
@@ -70,7 +75,8 @@ def perform_alone(handler: Handler, order: Order, sock: socket.socket) -> None:
 def refuse(error: Exception, order: Order, sock: socket.socket) -> None:
     """The handler could not even be imported here."""
     place = f"task {order.job.task!r} cannot be loaded in a process of its own"
-    _tell_error(Permanent(f"{place}: {type(error).__name__}: {error}", code="not_importable"), sock)
+    why = Permanent(f"{place}: {type(error).__name__}: {error}", code="not_importable")
+    sock.sendall(pack(Report("raised", _ending(why))))
 
 
 def apply(report: Report, context: Context) -> None:
@@ -107,7 +113,6 @@ def _call(handler: Handler, context: Context) -> Any:
     return result
 
 
-def _tell_error(error: BaseException, sock: socket.socket) -> None:
+def _ending(error: BaseException) -> Ending:
     snooze = error.seconds if isinstance(error, Snooze) else None
-    ending = Ending(failure(error), classify(error), snooze)
-    sock.sendall(pack(Report("raised", ending)))
+    return Ending(failure(error), classify(error), snooze)

@@ -12,7 +12,6 @@ from support.kin import PROC, alive
 from support.ledger import Ledger
 from support.processes import Child
 from support.waiting import until_async
-
 from unstuck import Filter, Status
 from unstuck.ids import new_id
 from unstuck.model import Job, NewJob, Ref
