@@ -12,10 +12,12 @@ import time
 from support.ledger import Ledger
 
 from unstuck import Critical, Permanent, Retry, Snooze, Transient, Unstuck, current_job
+from unstuck.task import TaskOptions
 
 app = Unstuck(os.environ["UNSTUCK_STORE"])
 RETRY = Retry(attempts=3, backoff=(0.1,))
-SHORT = {"queue": "short", "lease": 2.0, "heartbeat": 0.3, "retry": RETRY}
+SHORT: TaskOptions = {"queue": "short", "lease": 2.0, "heartbeat": 0.3, "retry": RETRY}
+SHORT_APART: TaskOptions = {**SHORT, "isolate": True}
 
 
 def begin() -> None:
@@ -90,7 +92,7 @@ async def short_step(seconds: float) -> int:
     return os.getpid()
 
 
-@app.task(**SHORT, isolate=True)
+@app.task(**SHORT_APART)
 def short_apart(seconds: float) -> int:
     begin()
     time.sleep(seconds)
@@ -125,7 +127,7 @@ def keep_the_interpreter(seconds: float) -> None:
     backtrack(seconds)
 
 
-@app.task(**SHORT, isolate=True)
+@app.task(**SHORT_APART)
 def keep_an_interpreter(seconds: float) -> None:
     backtrack(seconds)
 
