@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from support.ledger import Ledger
 
@@ -18,6 +20,15 @@ app = Unstuck(os.environ["UNSTUCK_STORE"])
 RETRY = Retry(attempts=3, backoff=(0.1,))
 SHORT: TaskOptions = {"queue": "short", "lease": 2.0, "heartbeat": 0.3, "retry": RETRY}
 SHORT_APART: TaskOptions = {**SHORT, "isolate": True}
+opened: list[int] = []
+
+
+@app.lifespan
+@asynccontextmanager
+async def pool() -> AsyncIterator[None]:
+    """What handlers share in one process; here only who opened it."""
+    opened.append(os.getpid())
+    yield
 
 
 def begin() -> None:
@@ -133,12 +144,22 @@ def keep_an_interpreter(seconds: float) -> None:
 
 
 @app.task(queue="long", retry=1)
+async def who_has_the_pool() -> list[int]:
+    return opened
+
+
+@app.task(queue="long", retry=1, isolate=True)
+def who_has_the_pool_apart() -> list[int]:
+    return opened
+
+
+@app.task(queue="long", retry=1)
 def next_step(said: str) -> str:
     return said
 
 
 @app.task(queue="long", retry=RETRY, isolate=True)
-async def apart_async() -> int:
+async def apart_async(seconds: float) -> int:
     begin()
     job = current_job()
     job.bind(customer=7)
@@ -146,7 +167,7 @@ async def apart_async() -> int:
     job.stage("second", expected=30.0)
     job.progress({"done": 0.5})
     job.then(next_step.call("from a child"))
-    await asyncio.sleep(0)
+    await asyncio.sleep(seconds)
     return os.getpid()
 
 

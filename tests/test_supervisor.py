@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from support.kin import processes
@@ -119,16 +120,16 @@ async def test_a_burst_of_several_processes_ends_with_0(workers: Workers) -> Non
     assert {job.status for job in await workers.jobs()} == {Status.COMPLETED}
 
 
-async def test_sigterm_before_the_worker_has_begun_ends_with_0(workers: Workers) -> None:
-    await workers.enqueue("step", 5, seconds=600.0)
-    supervisor = workers.start()
-    until(lambda: len(supervisor.family()) > 1, 10, "the worker's process", supervisor.log)
+async def test_sigterm_before_the_worker_has_begun_ends_with_0(workers: Workers, tmp_path: Path) -> None:
+    supervisor = workers.start(app="sleeping_app:app")
+    until((tmp_path / "loading").exists, 20, "the app to be loaded", supervisor.log)
+    family = supervisor.family()
+    assert len(family) == 2
     supervisor.terminate()
 
     assert supervisor.wait(10) == 0
-    assert not supervisor.says("takes long")
     assert not supervisor.says("died")
-    await nothing_is_held(workers)
+    await nobody(family)
 
 
 async def test_sigterm_when_idle_ends_with_0(workers: Workers) -> None:

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from unstuck.classify import Class, classify, failure
 from unstuck.context import Context, enter
 from unstuck.errors import Permanent, Snooze
 from unstuck.frames import pack
 from unstuck.handler import Handler
-from unstuck.model import Failure, Job
+from unstuck.model import Category, Failure, Job
 from unstuck.payload import record
 
 
@@ -64,12 +65,21 @@ def perform_alone(handler: Handler, order: Order, sock: socket.socket) -> None:
     context = Context(order.job, order.lease, order.stages)
     context.listener = tell
     try:
-        result = contextvars.copy_context().run(_call, handler, context)
-        answer = record(result)
+        arguments = handler.arguments.unpack(order.job.payload)
+    except Exception as error:  # noqa: BLE001 - models run code of their own
+        tell("raised", _invalid(error, "invalid_payload"))
+        return
+    try:
+        result = contextvars.copy_context().run(_call, handler, arguments, context)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the job's failure
         tell("raised", _ending(error))
-    else:
-        tell("result", answer if answer is None else bytes(answer).decode())
+        return
+    try:
+        answer = record(result)
+    except Exception as error:  # noqa: BLE001 - a result runs code of its own when it is written down
+        tell("raised", _invalid(error, "invalid_result"))
+        return
+    tell("result", answer if answer is None else bytes(answer).decode())
 
 
 def refuse(error: Exception, order: Order, sock: socket.socket) -> None:
@@ -97,9 +107,8 @@ def apply(report: Report, context: Context) -> None:
             raise ValueError(f"a child said {word!r}, which has no meaning")
 
 
-def _call(handler: Handler, context: Context) -> Any:
+def _call(handler: Handler, arguments: dict[str, Any], context: Context) -> Any:
     enter((context,))
-    arguments = handler.arguments.unpack(context.job.payload)
     if handler.batch:
         [(name, item)] = arguments.items()
         arguments = {name: [item]}
@@ -116,3 +125,9 @@ def _call(handler: Handler, context: Context) -> Any:
 def _ending(error: BaseException) -> Ending:
     snooze = error.seconds if isinstance(error, Snooze) else None
     return Ending(failure(error), classify(error), snooze)
+
+
+def _invalid(error: Exception, code: str) -> Ending:
+    """Failed for good, whatever the error would mean elsewhere."""
+    why = replace(failure(error), category=Category.PERMANENT, code=code)
+    return Ending(why, Class(Category.PERMANENT, code))

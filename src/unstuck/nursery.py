@@ -7,6 +7,7 @@ so it always listens: when its worker dies, or tells it to, it kills children wi
 from __future__ import annotations
 
 import gc
+import logging
 import mmap
 import os
 import selectors
@@ -29,6 +30,8 @@ from unstuck.frames import pack, receive
 from unstuck.handler import Handler
 from unstuck.isolated import Order, perform_alone, refuse
 from unstuck.telemetry import log_json
+
+log = logging.getLogger("unstuck.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,9 @@ class Nursery:
                 else:
                     refuse(found, order, sock)
             code = 0
+        except OSError as error:  # the handler closed what it should not have: then it ends without an answer
+            with suppress(OSError):
+                log.warning("a job's process cannot speak to its worker any more: %s", error)
         finally:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):  # the handler may have closed it

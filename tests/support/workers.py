@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from support.kin import PROC, alive
+from support.kin import PROC, alive, processes
 from support.ledger import Ledger
 from support.processes import Child
 from support.waiting import until_async
@@ -103,7 +103,8 @@ def worker_of(child: Child) -> int:
 
 def nursery_of(child: Child) -> int:
     """The process that forks the isolated jobs of a worker."""
-    [found] = [pid for pid in child.family() if b"unstuck.nursery" in _argv(pid)]
+    named = {pid for pid in child.family() if b"unstuck.nursery" in _argv(pid)}
+    [found] = [pid for pid in named if (entry := processes().get(pid)) and entry.parent not in named]
     return found
 
 
