@@ -226,6 +226,8 @@ def rough(what: str) -> object:
             return "x" * 5_000_000
         case "object":
             return object()
+        case "coroutine":
+            return asyncio.sleep(0)
         case "threads":
             import threading
 

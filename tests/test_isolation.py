@@ -1,16 +1,24 @@
 """Jobs in processes of their own: all that a handler can say from there, and all that it can break there."""
 
+import asyncio
 import json
 import os
 import signal
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
-from support.kin import alive
-from support.waiting import until_async
-from support.workers import Workers, nobody, nursery_of
+from support.kin import alive, kin
+from support.waiting import until, until_async
+from support.workers import Workers, named, nobody, nursery_of
 
 from unstuck import Status
+from unstuck.context import Context
+from unstuck.handler import Handler
+from unstuck.isolate import Isolation
 from unstuck.model import Job
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -46,7 +54,17 @@ async def test_a_handler_says_everything_from_its_own_process(workers: Workers) 
 
 
 async def test_what_handlers_raise_keeps_its_meaning(workers: Workers) -> None:
-    whats = ["permanent", "transient", "unknown", "snooze", "exit", "interrupt", "large", "object"]
+    whats = [
+        "permanent",
+        "transient",
+        "unknown",
+        "snooze",
+        "exit",
+        "interrupt",
+        "large",
+        "object",
+        "coroutine",
+    ]
     refs = {what: (await workers.enqueue("rough", what=what, max_attempts=1))[0] for what in whats}
     refs["misspelt"] = (await workers.enqueue("rough", waht="exit"))[0]
     worker = workers.start(*ALONE, "--burst")
@@ -65,10 +83,14 @@ async def test_what_handlers_raise_keeps_its_meaning(workers: Workers) -> None:
         "interrupt": ("TRANSIENT", "KeyboardInterrupt"),
         "object": ("PERMANENT", "invalid_result"),
         "misspelt": ("PERMANENT", "invalid_payload"),
+        "coroutine": ("PERMANENT", "permanent"),
     }
     bug = jobs["unknown"].error
     assert bug
     assert 'raise RuntimeError("a bug")' in bug.stack
+    awaitable = jobs["coroutine"].error
+    assert awaitable
+    assert "make it 'async def'" in awaitable.message
     assert {job.crashes for job in jobs.values()} == {0}
     assert [jobs[what].status for what in jobs] == [Status.FAILED] * len(jobs)
 
@@ -113,15 +135,26 @@ async def test_what_cannot_be_understood_ends_the_process_that_says_it(workers: 
     await nobody({run.pid})
 
 
-async def test_what_a_job_leaves_behind_is_killed_with_a_warning(workers: Workers) -> None:
-    [ref] = await workers.enqueue("brood", seconds=0.0)
-    worker = workers.start(*ALONE)
+@pytest.mark.parametrize(
+    "before", [(), ("unshare", "--pid", "--fork")], ids=["", "where /proc has other pids"]
+)
+async def test_what_a_job_leaves_behind_is_killed_with_a_warning(
+    workers: Workers, before: tuple[str, ...]
+) -> None:
+    await workers.enqueue("apart", seconds=3.0)
+    [ref] = await workers.enqueue("brood", seconds=1.0)
+    worker = workers.start(*ALONE, before=before)
+    await workers.begun(ref, worker)
+    pids = until(lambda: named(worker, "sleep"), 10, "what it leaves behind", worker.log)
 
     job = await workers.over(ref, 20, worker)
 
     assert job.status is Status.COMPLETED
-    await nobody(workers.noted("brood"))
+    await nobody(pids)
     await worker.until_line_async("a job left processes behind: they were killed")
+    assert {(job.status, job.attempts) for job in await workers.finished(20, worker)} == {
+        (Status.COMPLETED, 1)
+    }
 
 
 async def test_a_timeout_kills_all_processes_of_a_job_even_those_that_do_not_listen(workers: Workers) -> None:
@@ -189,6 +222,82 @@ async def test_when_the_nursery_is_killed_its_jobs_have_crashed_and_the_next_get
         assert (job.status, job.attempts, job.crashes) == (Status.COMPLETED, 2, 1)
         assert told(job)[1:] == ("crashed", "the nursery died with it")
     assert nursery_of(worker) != first
+
+
+@pytest.fixture
+async def isolation() -> AsyncIterator[Isolation]:
+    isolation = Isolation(with_main=False)
+    yield isolation
+    await isolation.close()
+
+
+def doze(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+async def run(isolation: Isolation, seconds: float) -> int:
+    at = datetime.now(UTC)
+    job = Job(
+        queue="q",
+        id="1",
+        task="doze",
+        status=Status.PROCESSING,
+        payload={"seconds": seconds},
+        priority=0,
+        run_at=at,
+        created_at=at,
+        attempts=1,
+        max_attempts=1,
+        crashes=0,
+        fence=1,
+    )
+    return int(msgspec.json.decode(await isolation.run(Handler(doze, "doze"), Context(job))))
+
+
+async def nursery(isolation: Isolation) -> int:
+    """Its pid, once it has imported what it needs."""
+    assert await run(isolation, 0.0) != os.getpid()
+    found = isolation._current
+    assert found
+    return found.process.pid
+
+
+async def test_a_job_that_comes_when_the_nursery_has_just_died_is_not_taken_for_dead(
+    isolation: Isolation,
+) -> None:
+    os.kill(await nursery(isolation), signal.SIGKILL)
+    assert isolation._current
+    isolation._current.process.wait(5)  # the event loop stands still: its end has not been heard of
+
+    assert await run(isolation, 0.2) > 0
+
+
+async def test_more_jobs_than_a_nursery_that_is_busy_can_be_told_of_wait(isolation: Isolation) -> None:
+    pid = await nursery(isolation)
+    os.kill(pid, signal.SIGSTOP)
+    running = [asyncio.create_task(run(isolation, 0.0)) for _ in range(300)]
+    await asyncio.wait(running, timeout=0.5)  # as many as fit are on the way
+    os.kill(pid, signal.SIGCONT)
+
+    assert len(set(await asyncio.gather(*running))) == 300
+
+
+async def test_a_job_that_is_cancelled_when_it_is_born_takes_nobody_with_it(isolation: Isolation) -> None:
+    pid = await nursery(isolation)
+    sibling = asyncio.create_task(run(isolation, 2.0))
+    await until_async(lambda: len(kin(pid)) == 1, 5, "the sibling")
+    for _ in range(20):
+        os.kill(pid, signal.SIGSTOP)
+        doomed = asyncio.create_task(run(isolation, 600.0))
+        await asyncio.sleep(0.01)
+        doomed.cancel()
+        await asyncio.sleep(0.01)  # both the order and its end are on the way
+        os.kill(pid, signal.SIGCONT)
+        await asyncio.wait([doomed])
+        assert doomed.cancelled()
+
+    assert await sibling
 
 
 async def test_lifespans_are_for_the_worker_alone(workers: Workers) -> None:

@@ -157,6 +157,19 @@ async def test_sigterm_lets_all_kinds_of_handlers_end_and_gives_back_what_waits(
     await nobody(family)
 
 
+async def test_sigterm_gives_back_what_was_leased_ahead(workers: Workers) -> None:
+    await workers.enqueue("step", 500, seconds=0.02)
+    supervisor = workers.start()
+    await until_async(lambda: len(workers.ledger.runs()) > 100, 20, "a steady flow", supervisor.log)
+    supervisor.terminate()
+
+    assert supervisor.wait(10) == 0
+    await nothing_is_held(workers)
+    started = {run.job for run in workers.ledger.runs()}
+    given_back = {event.job for event in await workers.store.events(limit=1000) if event.type == "released"}
+    assert given_back - started, "nothing was leased ahead: the test proves nothing"
+
+
 async def test_a_second_sigterm_gives_all_kinds_of_handlers_back_at_once(workers: Workers) -> None:
     refs = [(await workers.enqueue(task, seconds=600.0))[0] for task in ("step", "hold", "apart")]
     supervisor = workers.start("--grace", "600")

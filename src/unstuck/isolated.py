@@ -113,8 +113,7 @@ def _call(handler: Handler, arguments: dict[str, Any], context: Context) -> Any:
         [(name, item)] = arguments.items()
         arguments = {name: [item]}
     result = handler.function(**arguments)
-    if handler.is_async:
-        result = asyncio.run(result)
+    result = asyncio.run(result) if handler.is_async else handler.answer(result)
     if handler.batch:
         [result] = result
         if isinstance(result, Exception):

@@ -108,6 +108,11 @@ def nursery_of(child: Child) -> int:
     return found
 
 
+def named(child: Child, command: str) -> set[int]:
+    """Those of a family that run this command."""
+    return {pid for pid in child.family() if _argv(pid).startswith(command.encode() + b"\0")}
+
+
 async def nobody(pids: Sequence[int] | set[int], timeout: float = 5.0) -> None:
     """Until none of these processes lives."""
     assert pids, "nobody was named: the test proves nothing"
