@@ -77,6 +77,7 @@ class Nursery:
                     news.put_nowait(said)
         finally:
             writer.close()
+            self.control.close()
             for news in self.news.values():
                 news.put_nowait({"exit": None})
 
@@ -112,10 +113,11 @@ class Isolation:
         try:
             with theirs:
                 message = {"number": number, "place": handler.place, "task": handler.task}
-                await nursery.send(message, theirs.fileno())
+                try:
+                    await nursery.send(message, theirs.fileno())
+                except OSError:
+                    raise Crashed(_cause(None), 0) from None
             return await _attend(ours, nursery, number, context)
-        except BrokenPipeError:
-            raise Crashed(_cause(None), 0) from None
         finally:
             nursery.news.pop(number, None)
             ours.close()
@@ -128,7 +130,7 @@ class Isolation:
         if self._current.listening:
             self._current.listening.cancel()
             await asyncio.wait([self._current.listening])
-        self._current.control.close()
+        self._current.control.close()  # it may have been cancelled before it began
         with suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(process.wait, DEAF)
         process.kill()
