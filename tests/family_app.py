@@ -81,6 +81,19 @@ def brood(seconds: float) -> None:
 
 
 @app.task(queue="long", retry=RETRY)
+def litter(how: str) -> None:
+    """Leave a process behind that belongs to the worker: a program, or a fork that keeps all that was open."""
+    begin()
+    if how == "fork":
+        if (pid := os.fork()) == 0:
+            time.sleep(600)
+            os._exit(0)
+    else:
+        pid = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+    note("litter", pid)
+
+
+@app.task(queue="long", retry=RETRY)
 async def poison(how: str, seconds: float = 0.0) -> None:
     """Kill the process that runs it, as a segfault or the kernel's memory killer does."""
     begin()

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from support.kin import alive, kin
+from support.kin import alive, kin, processes
 from support.processes import Child
 from support.waiting import until, until_async
 from support.workers import Workers, nobody, worker_of
@@ -140,6 +140,22 @@ async def test_a_killed_workers_isolated_jobs_die_with_it_to_the_last_grandchild
     await nobody(set(workers.noted("brood")))
 
 
+@pytest.mark.parametrize("how", ["program", "fork"])
+async def test_what_handlers_of_a_killed_worker_left_behind_is_killed(workers: Workers, how: str) -> None:
+    """Although they were not isolated."""
+    [ref] = await workers.enqueue("litter", how=how)
+    supervisor = workers.start()
+    await workers.over(ref, 20, supervisor)
+    pids = workers.noted("litter")
+    assert all(map(alive, pids))
+    os.kill(worker_of(supervisor), signal.SIGKILL)
+
+    await nobody(pids)
+    await supervisor.until_line_async("killed . processes that worker process .* left behind")
+    [after] = await workers.enqueue("step", seconds=0.0)
+    assert (await workers.over(after, 20, supervisor)).status is Status.COMPLETED
+
+
 async def test_supervisor_and_worker_killed_together_leave_nobody_and_are_replaced(workers: Workers) -> None:
     standby = workers.start("--recovery", "1", "--queue", "short", "--processes", "0")
     worker_of(standby)
@@ -186,32 +202,27 @@ async def test_a_worker_of_another_pid_namespace_waits_for_the_lease(
     assert await workers.events(ref) == ["reaper:requeued"]
 
 
-async def test_workers_in_two_pid_namespaces_steal_nothing_from_each_other(workers: Workers) -> None:
-    """With supervisors and isolated jobs; one of them sees the processes of the host in /proc."""
+async def test_workers_in_several_pid_namespaces_steal_nothing_from_each_other(workers: Workers) -> None:
+    """With supervisors and isolated jobs; one of them sees the processes of the host in /proc, one is there."""
     refs = await workers.enqueue("step", 6, seconds=3.0)
     refs += await workers.enqueue("apart", 6, seconds=3.0)
-    both = [
-        workers.start("--recovery", "1", "--concurrency", "6", before=[*APART, *options])
-        for options in ([], ["--mount-proc"])
-    ]
+    options = ("--recovery", "1", "--concurrency", "4")
+    host = workers.start(*options)
+    inside = [workers.start(*options, before=[*APART, *own]) for own in ([], ["--mount-proc"])]
 
-    jobs = await workers.finished(40, both[0])
+    jobs = await workers.finished(40, host)
 
     assert [(job.status, job.attempts, job.crashes) for job in jobs] == [(Status.COMPLETED, 1, 0)] * 12
     assert {job.error for job in jobs} == {None}
-    for one in both:
+    assert len({ref.id for ref in refs} & {run.job for run in workers.ledger.runs()}) == 12
+    for one in (host, *inside):
+        assert one.says("takes long")
         assert not one.says("died|recovered [1-9]")
-        [inner] = kin(one.pid) & {entry for entry in kin(one.pid) if _parent(entry) == one.pid}
-        os.kill(inner, signal.SIGTERM)  # unshare itself takes no part
-    for one in both:
-        assert one.wait(20) == 0
-
-
-def _parent(pid: int) -> int:
-    from support.kin import processes
-
-    entry = processes().get(pid)
-    return entry.parent if entry else 0
+    host.terminate()
+    for one in inside:  # unshare itself takes no part
+        [first] = [pid for pid, entry in processes().items() if entry.parent == one.pid]
+        os.kill(first, signal.SIGTERM)
+    assert [one.wait(20) for one in (host, *inside)] == [0, 0, 0]
 
 
 async def test_killing_a_namespace_kills_all_that_ran_in_it(workers: Workers) -> None:

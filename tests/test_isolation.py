@@ -313,9 +313,12 @@ async def test_lifespans_are_for_the_worker_alone(workers: Workers) -> None:
 
 
 async def test_the_nursery_ends_with_a_worker_that_was_killed(workers: Workers) -> None:
-    """Without a supervisor, which would do it, too."""
+    """Without a supervisor, which would do it, too; and although a fork keeps open what was open."""
     [ref] = await workers.enqueue("brood", seconds=600.0)
     worker = workers.start(*ALONE)
+    await workers.begun(ref, worker)
+    [fork] = await workers.enqueue("litter", how="fork")
+    await workers.over(fork, 20, worker)
     pids = await until_async(lambda: workers.noted("brood"), 20, "its processes", worker.log)
     nursery = nursery_of(worker)
     assert all(map(alive, [nursery, *pids]))
