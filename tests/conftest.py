@@ -1,10 +1,11 @@
 """What all tests share."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from support.workers import Workers
 
 from unstuck import Unstuck
 from unstuck.testing import SQLiteHarness
@@ -21,6 +22,12 @@ def anyio_backend() -> str:
 async def harness(tmp_path: Path) -> AsyncIterator[SQLiteHarness]:
     async with SQLiteHarness(tmp_path) as harness:
         yield harness
+
+
+@pytest.fixture
+def workers(harness: SQLiteHarness, tmp_path: Path) -> Iterator[Workers]:
+    with Workers(harness, tmp_path) as workers:
+        yield workers
 
 
 @pytest.fixture

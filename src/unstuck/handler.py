@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutine, iscoroutinefunction
 from typing import Any
 
-from unstuck.errors import ConfigError
+from unstuck.errors import ConfigError, Permanent
 from unstuck.payload import Arguments
 from unstuck.policy import number, whole
 
@@ -43,6 +43,15 @@ class Handler:
                 f"task {task!r} cannot be isolated: its function {self.place[1]!r} is not at module level, "
                 "where the child process could import it"
             )
+
+    def answer(self, result: Any) -> Any:
+        """What a plain function returned; refuses what somebody would have to await."""
+        if not isawaitable(result):
+            return result
+        if iscoroutine(result):
+            result.close()
+        told = f"{self.place[1] or self.task} is no coroutine function but returned an awaitable"
+        raise Permanent(f"{told}: make it 'async def'")
 
     @property
     def place(self) -> tuple[str, str]:

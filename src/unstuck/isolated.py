@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import socket
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from unstuck.classifier import Class, classify, failure
 from unstuck.context import Context, enter
 from unstuck.errors import Permanent, Snooze
 from unstuck.frames import pack
 from unstuck.handler import Handler
-from unstuck.model import Failure, Job
+from unstuck.model import Category, Failure, Job
 from unstuck.payload import record
 
 
@@ -53,24 +55,38 @@ class Remote(Exception):
 def perform_alone(handler: Handler, order: Order, sock: socket.socket) -> None:
     """Run the handler and tell everything it says, up to its end."""
 
+    child = os.getpid()
+
     def tell(word: str, value: Any) -> None:
+        if os.getpid() != child:
+            os._exit(1)  # the handler forked, and this one comes back: only the first speaks for the job
         sock.sendall(pack(Report(word, value)))
 
     context = Context(order.job, order.lease, order.stages)
     context.listener = tell
     try:
-        result = contextvars.copy_context().run(_call, handler, context)
-        answer = record(result)
+        arguments = handler.arguments.unpack(order.job.payload)
+    except Exception as error:  # noqa: BLE001 - models run code of their own
+        tell("raised", _invalid(error, "invalid_payload"))
+        return
+    try:
+        result = contextvars.copy_context().run(_call, handler, arguments, context)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the job's failure
-        _tell_error(error, sock)
-    else:
-        tell("result", answer if answer is None else bytes(answer).decode())
+        tell("raised", _ending(error))
+        return
+    try:
+        answer = record(result)
+    except Exception as error:  # noqa: BLE001 - a result runs code of its own when it is written down
+        tell("raised", _invalid(error, "invalid_result"))
+        return
+    tell("result", answer if answer is None else bytes(answer).decode())
 
 
 def refuse(error: Exception, order: Order, sock: socket.socket) -> None:
     """The handler could not even be imported here."""
     place = f"task {order.job.task!r} cannot be loaded in a process of its own"
-    _tell_error(Permanent(f"{place}: {type(error).__name__}: {error}", code="not_importable"), sock)
+    why = Permanent(f"{place}: {type(error).__name__}: {error}", code="not_importable")
+    sock.sendall(pack(Report("raised", _ending(why))))
 
 
 def apply(report: Report, context: Context) -> None:
@@ -91,15 +107,13 @@ def apply(report: Report, context: Context) -> None:
             raise ValueError(f"a child said {word!r}, which has no meaning")
 
 
-def _call(handler: Handler, context: Context) -> Any:
+def _call(handler: Handler, arguments: dict[str, Any], context: Context) -> Any:
     enter((context,))
-    arguments = handler.arguments.unpack(context.job.payload)
     if handler.batch:
         [(name, item)] = arguments.items()
         arguments = {name: [item]}
     result = handler.function(**arguments)
-    if handler.is_async:
-        result = asyncio.run(result)
+    result = asyncio.run(result) if handler.is_async else handler.answer(result)
     if handler.batch:
         [result] = result
         if isinstance(result, Exception):
@@ -107,7 +121,12 @@ def _call(handler: Handler, context: Context) -> Any:
     return result
 
 
-def _tell_error(error: BaseException, sock: socket.socket) -> None:
+def _ending(error: BaseException) -> Ending:
     snooze = error.seconds if isinstance(error, Snooze) else None
-    ending = Ending(failure(error), classify(error), snooze)
-    sock.sendall(pack(Report("raised", ending)))
+    return Ending(failure(error), classify(error), snooze)
+
+
+def _invalid(error: Exception, code: str) -> Ending:
+    """Failed for good, whatever the error would mean elsewhere."""
+    why = replace(failure(error), category=Category.PERMANENT, code=code)
+    return Ending(why, Class(Category.PERMANENT, code))

@@ -58,9 +58,11 @@ def inherit_orphans() -> None:
 def children() -> list[int]:
     """The direct children of this process, orphans that it inherited among them."""
     found: list[int] = []
+    # In a container /proc may show the host's processes, under the host's numbers: take those of our namespace.
+    depth = len(_pids("self"))
     for task in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
-            found += map(int, task.read_text().split())
+            found += [pids[depth - 1] for pid in task.read_text().split() if len(pids := _pids(pid)) >= depth]
     return found
 
 
@@ -108,6 +110,16 @@ def _ground() -> str:
         return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
     except OSError:
         return ""
+
+
+def _pids(pid: str) -> list[int]:
+    """A process's number in the namespace that /proc shows and in each one inside of that; none if it ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return []
+    lines = [line.split() for line in status.splitlines() if line.startswith("NSpid:")]
+    return [int(number) for number in lines[0][1:]] if lines else []
 
 
 def _stat(pid: int) -> tuple[str, str]:

@@ -7,11 +7,16 @@ so it always listens: when its worker dies, or tells it to, it kills children wi
 from __future__ import annotations
 
 import gc
+import logging
+import mmap
 import os
 import selectors
 import signal
 import socket
 import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from multiprocessing import spawn
 from operator import attrgetter
@@ -26,21 +31,33 @@ from unstuck.handler import Handler
 from unstuck.isolated import Order, perform_alone, refuse
 from unstuck.telemetry import log_json
 
+log = logging.getLogger("unstuck.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Born:
+    """The number under which the worker asked for a child, and a byte that tells the child to end."""
+
+    number: int
+    doomed: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 1))
+
 
 class Nursery:
-    """Children by their pid, each with the number under which the worker asked for it."""
+    """Children by their pid."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, parent: int) -> None:
         self._control = control
-        self._jobs: dict[int, int] = {}
+        self._parent = parent
+        self._jobs: dict[int, Born] = {}
         self._handlers: dict[tuple[str, str, str], Handler] = {}
         self._ears, self._mouth = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
         """Until the worker is gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._end)
+        signal.signal(signal.SIGTERM, self._orphaned)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker to judge
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         signal.set_wakeup_fd(self._mouth, warn_on_full_buffer=False)
         with selectors.DefaultSelector() as ready:
             ready.register(self._control, selectors.EVENT_READ)
@@ -56,10 +73,11 @@ class Nursery:
     def _listen(self) -> None:
         text, fds = receive(self._control)
         if not text:
-            self._end()
+            self.end()
         message = msgspec.json.decode(text)
         if "kill" in message:
-            for pid in [pid for pid, number in self._jobs.items() if number == message["kill"]]:
+            for pid in [pid for pid, born in self._jobs.items() if born.number == message["kill"]]:
+                self._jobs[pid].doomed[0] = 1
                 _signal_group(pid, message["signal"])
         else:
             self._bear(message, fds[0])
@@ -70,22 +88,28 @@ class Nursery:
         found = self._find(module, name, message["task"])
         sys.stdout.flush()
         sys.stderr.flush()
+        born = Born(message["number"])
         parent = os.getpid()
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, {signal.SIGTERM}
+        )  # until the child has its own mind about it
         pid = os.fork()
         if pid == 0:
-            self._live(found, fd, parent)
+            self._live(found, fd, parent, born.doomed)
+        self._jobs[pid] = born
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.close(fd)
-        self._jobs[pid] = message["number"]
         self._control.sendall(pack({"number": message["number"], "pid": pid}))
 
-    def _live(self, found: Handler | Exception, fd: int, parent: int) -> NoReturn:
+    def _live(self, found: Handler | Exception, fd: int, parent: int, doomed: mmap.mmap) -> NoReturn:
         """The child: one job, then the end."""
         code = 1
         try:
             os.setpgid(0, 0)
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGTERM, signal.SIGCHLD):
-                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, partial(_heed, doomed))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             kin.die_with_parent(signal.SIGKILL, parent)
             self._control.close()
             gc.unfreeze()
@@ -96,9 +120,13 @@ class Nursery:
                 else:
                     refuse(found, order, sock)
             code = 0
+        except OSError as error:  # the handler closed what it should not have: then it ends without an answer
+            with suppress(OSError):
+                log.warning("a job's process cannot speak to its worker any more: %s", error)
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):  # the handler may have closed it
+                    stream.flush()
             os._exit(code)
 
     def _find(self, module: str, name: str, task: str) -> Handler | Exception:
@@ -125,16 +153,29 @@ class Nursery:
             if pid not in self._jobs:
                 continue
             left = kin.end_group(pid)
-            number = self._jobs.pop(pid)
+            born = self._jobs.pop(pid)
+            born.doomed.close()
             left |= bool(kin.end_strays(set(self._jobs)))
             code = os.waitstatus_to_exitcode(status)
-            self._control.sendall(pack({"number": number, "exit": code, "left": left}))
+            self._control.sendall(pack({"number": born.number, "exit": code, "left": left}))
 
-    def _end(self, _number: int = 0, _frame: FrameType | None = None) -> NoReturn:
+    def _orphaned(self, _number: int, _frame: FrameType | None) -> None:
+        """End if the worker is gone. Others may tell all processes of a service alike: the worker judges."""
+        if os.getppid() != self._parent:
+            self.end()
+
+    def end(self) -> NoReturn:
         for pid in self._jobs:
             kin.end_group(pid)
         kin.end_strays(set())
         os._exit(0)
+
+
+def _heed(doomed: mmap.mmap, number: int, _frame: FrameType | None) -> None:
+    """In a child: end if the nursery says so; what comes from elsewhere is for the worker to judge."""
+    if doomed[0]:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 def _signal_group(leader: int, number: int) -> None:
@@ -156,10 +197,11 @@ def main() -> None:
         if prepared["log_level"]:
             log_json(prepared["log_level"])
         spawn.prepare(prepared["process"])
+        nursery = Nursery(control, parent)
         try:
-            Nursery(control).serve()
+            nursery.serve()
         except (BrokenPipeError, ConnectionResetError):  # the worker went while we told it something
-            os._exit(0)
+            nursery.end()
 
 
 if __name__ == "__main__":

@@ -82,6 +82,12 @@ class Pulse:
         try:
             self._loop.run_until_complete(self._live())
         finally:
+            if asked := asyncio.all_tasks(
+                self._loop
+            ):  # by somebody who does not wait for the answer any more
+                for task in asked:
+                    task.cancel()
+                self._loop.run_until_complete(asyncio.wait(asked))
             self._loop.close()
 
     async def _live(self) -> None:

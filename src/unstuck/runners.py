@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from unstuck.context import Context, enter
-from unstuck.errors import Permanent, Transient
+from unstuck.errors import Transient
 from unstuck.handler import Handler
 from unstuck.isolate import Isolation
 
@@ -41,7 +40,7 @@ class Runners:
         elif handler.is_async:
             work = _on_loop(handler.function, arguments, contexts)
         else:
-            work = self._in_thread(handler.function, arguments, contexts)
+            work = self._in_thread(handler, arguments, contexts)
         if timeout is None and handler.stall is None:
             return await work
         return await self._within(work, contexts, timeout, handler.stall)
@@ -51,11 +50,9 @@ class Runners:
         self._threads.shutdown(wait=False, cancel_futures=True)
         await self._isolation.close()
 
-    async def _in_thread(
-        self, function: Callable[..., Any], arguments: Mapping[str, Any], contexts: Contexts
-    ) -> Any:
+    async def _in_thread(self, handler: Handler, arguments: Mapping[str, Any], contexts: Contexts) -> Any:
         enter(contexts)
-        call = partial(contextvars.copy_context().run, function, **arguments)
+        call = partial(contextvars.copy_context().run, handler.function, **arguments)
         future = asyncio.get_running_loop().run_in_executor(self._threads, _guarded, call)
         try:
             result = await asyncio.shield(future)
@@ -68,13 +65,7 @@ class Runners:
                 await asyncio.wait([future])
                 future.exception()
             raise
-        if inspect.isawaitable(result):
-            if inspect.iscoroutine(result):
-                result.close()
-            raise Permanent(
-                f"{function.__name__} is no coroutine function but returned an awaitable: make it 'async def'"
-            )
-        return result
+        return handler.answer(result)
 
     async def _within(
         self, work: Coroutine[Any, Any, Any], contexts: Contexts, timeout: float | None, stall: float | None

@@ -9,9 +9,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from io import FileIO
 
 from unstuck import kin
 from unstuck.errors import StoreError
@@ -23,7 +24,9 @@ log = logging.getLogger("unstuck.supervisor")
 # What a supervised worker understands. However often GENTLY comes it means the same, because some who stop a
 # service signal its parent and its children alike.
 GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGINT
-DONE, BAD_INPUT, HALTED = 0, 2, 3  # exit codes of a worker that mean something; any other is a crash
+DONE, DIED, BAD_INPUT, HALTED = 0, 1, 2, 3  # exit codes
+MEANT = (DONE, BAD_INPUT, HALTED)  # those of a worker that mean something; any other is a crash
+GOODBYE = b"goodbye\n"
 STEADY = 60.0  # seconds after which a worker's death is not held against the next one
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a restart, after the first one, which comes at once
 FAREWELL = 15.0  # seconds beyond the grace until a worker that does not end is killed
@@ -52,6 +55,7 @@ class Supervisor:
         self._grace = grace
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
+        self._changing = asyncio.Lock()
         self._codes: list[int] = []
         self.up = asyncio.Event()  # the first worker has come up and told us of itself, or never will
         self.told: Told | None = None
@@ -85,9 +89,9 @@ class Supervisor:
         while not self._stopping.is_set():
             began = time.monotonic()
             code = await self._live(place)
-            if self._stopping.is_set() or code in (DONE, BAD_INPUT, HALTED):
-                self._codes.append(code if code >= 0 else 1)
-                if code in (BAD_INPUT, DONE) and place == 0:
+            if self._stopping.is_set() or code != DIED:
+                self._codes.append(code)
+                if place == 0:
                     self.up.set()
                 if code == BAD_INPUT and not self._stopping.is_set():
                     self.stop()  # the others would be told the same
@@ -100,29 +104,44 @@ class Supervisor:
             pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
 
     async def _live(self, place: int) -> int:
-        """One worker from its start to its burial; answers with its exit code."""
+        """One worker from its start to its burial; answers with its exit code, DIED if it did not mean it."""
         hears, tells = os.pipe()
         under = f"{os.getpid()}:{tells}"
-        # From the main thread, because a worker ends with the thread that started it; in a group of its own,
-        # because a Ctrl-C shall reach the parent alone, which asks its workers to end.
-        child = await asyncio.create_subprocess_exec(
-            *self._argv, "--under", under, pass_fds=[tells], process_group=0
-        )
-        os.close(tells)
-        self._children[place] = child
+        try:
+            # One at a time, because burying one kills all that are not known. From the main thread, because a
+            # worker ends with the thread that started it; in a group of its own, because a Ctrl-C shall reach
+            # the parent alone, which asks its workers to end.
+            async with self._changing:
+                child = await asyncio.create_subprocess_exec(
+                    *self._argv, "--under", under, pass_fds=[tells], process_group=0
+                )
+                self._children[place] = child
+        except OSError as error:
+            log.error("a worker process cannot be started: %s", error)  # noqa: TRY400 - no fault of the code
+            os.close(hears)
+            return DIED
+        finally:
+            os.close(tells)
+        if self._stopping.is_set():  # the others were told while this one came into being
+            child.send_signal(GENTLY)
         listening = asyncio.create_task(self._listen(hears))
         try:
             code = await self._ended(child)
         finally:
             del self._children[place]
-        if left := kin.end_strays({one.pid for one in self._children.values()}):
+        async with self._changing:
+            left = kin.end_strays({one.pid for one in self._children.values()})
+        if left:
             log.warning("killed %d processes that worker process %d left behind", len(left), child.pid)
-        told = await listening  # the pipe has ended with the worker
-        if code not in (DONE, BAD_INPUT):
-            log.error("worker process %d died: %s", child.pid, kin.cause_of_death(code))
-            if told and told.recovery:
-                await self._speak_for(told, kin.cause_of_death(code))
-        return code
+        told, goodbye = await listening  # the pipe has ended with the worker
+        if code in MEANT and (goodbye or told is None):
+            return code
+        if code == -GENTLY and told is None and self._stopping.is_set():
+            return DONE  # it had not begun
+        log.error("worker process %d died: %s", child.pid, kin.cause_of_death(code))
+        if told and told.recovery:
+            await self._speak_for(told, kin.cause_of_death(code))
+        return DIED
 
     async def _ended(self, child: asyncio.subprocess.Process) -> int:
         """Its exit code, once it has ended; a worker that does not end in time is killed."""
@@ -137,18 +156,21 @@ class Supervisor:
         stopping.cancel()
         return await waiting
 
-    async def _listen(self, fd: int) -> Told | None:
-        """Hear which store the worker uses. Only the app knows it, and only the worker has loaded the app."""
+    async def _listen(self, fd: int) -> tuple[Told | None, bool]:
+        """Hear which store the worker uses, which only it knows, having loaded the app; and its goodbye.
+
+        A worker that ends without one was ended by a handler, whatever its exit code.
+        """
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb")
         )
         try:
             if not (line := await reader.readline()):
-                return None
-            self.told = Told(**json.loads(line))
+                return None, False
+            self.told = told = Told(**json.loads(line))
             self.up.set()
-            return self.told
+            return told, await reader.readline() == GOODBYE
         finally:
             transport.close()
 
@@ -168,12 +190,23 @@ class Supervisor:
                 return
 
 
-def tell(under: str, told: Told) -> None:
-    """In the worker: be bound to the parent, and tell it what it needs to know."""
+@contextmanager
+def telling(under: str, told: Told) -> Iterator[None]:
+    """In the worker: be bound to the parent, tell it what it needs to know, and in the end say goodbye."""
     parent, _, fd = under.partition(":")
+    os.set_inheritable(int(fd), False)
     kin.die_with_parent(GENTLY, int(parent))
-    with os.fdopen(int(fd), "w") as parents_ear, suppress(BrokenPipeError):
-        print(json.dumps(asdict(told)), file=parents_ear)
+    with os.fdopen(int(fd), "wb", buffering=0) as parents_ear:
+        _say(parents_ear, json.dumps(asdict(told)).encode() + b"\n")
+        try:
+            yield
+        finally:
+            _say(parents_ear, GOODBYE)
+
+
+def _say(ear: FileIO, line: bytes) -> None:
+    with suppress(BrokenPipeError):  # the parent is gone: then nobody needs to know
+        ear.write(line)
 
 
 def command(arguments: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ from unstuck.policy import number
 from unstuck.reaper import Reaper
 from unstuck.settings import LEVELS, Settings
 from unstuck.settings import load as load_settings
-from unstuck.supervisor import AT_ONCE, GENTLY, Supervisor, Told, command, tell
+from unstuck.supervisor import AT_ONCE, GENTLY, Supervisor, Told, command, telling
 from unstuck.telemetry import log_json
 from unstuck.worker import Worker
 
@@ -100,15 +100,13 @@ def worker(
             recovery=settings.recovery,
             burst=burst,
         )
-        if under is None:
-            on_signals(one.stop)
-        else:
-            obey(one.stop)
-            tell(under, Told(one.id, url, settings.recovery))
+        on_signals(one.stop) if under is None else obey(one.stop)
+        told = Told(one.id, url, settings.recovery)
         try:
-            async with found.using(url):
-                with metrics(url, settings.metrics_port if under is None else None):
-                    await one.run()
+            with nullcontext() if under is None else telling(under, told):
+                async with found.using(url):
+                    with metrics(url, settings.metrics_port if under is None else None):
+                        await one.run()
         finally:
             if one.deaf:
                 leave(HALTED if one.halted else 0)
@@ -121,6 +119,7 @@ async def supervise(argv: list[str], settings: Settings) -> int:
     supervisor = Supervisor(argv, processes=settings.processes, grace=settings.grace)
     on_signals(supervisor.stop)
     running = asyncio.create_task(supervisor.run())
+    running.add_done_callback(lambda _: supervisor.up.set())
     await supervisor.up.wait()
     try:
         with metrics(supervisor.told.store if supervisor.told else "", settings.metrics_port):
