@@ -226,7 +226,7 @@ async def test_when_the_nursery_is_killed_its_jobs_have_crashed_and_the_next_get
 
 @pytest.fixture
 async def isolation() -> AsyncIterator[Isolation]:
-    isolation = Isolation(with_main=False)
+    isolation = Isolation("sqlite:///:memory:", [])
     yield isolation
     await isolation.close()
 

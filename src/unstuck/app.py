@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -17,6 +17,7 @@ from unstuck.environ import default_retry
 from unstuck.errors import ConfigError
 from unstuck.handle import Handle, SyncHandle
 from unstuck.handler import Handler
+from unstuck.isolated import Lifespan
 from unstuck.jobs import Jobs
 from unstuck.perform import Middleware
 from unstuck.policy import Policy, Retry, queue_name, task_name, whole
@@ -29,7 +30,6 @@ from unstuck.task import QueueOptions, Task, TaskOptions
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
-Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class Unstuck:

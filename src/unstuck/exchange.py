@@ -68,5 +68,8 @@ class Exchange:
         pause = min(0.1 * 2**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1.0)  # noqa: S311
         self._failures = min(self._failures + 1, 10)
         log.warning("the store does not answer, will try again in %.1f s: %s", pause, error)
+        if self._force.is_set():
+            await asyncio.sleep(pause)
+            return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._force.wait(), pause)

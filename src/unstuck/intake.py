@@ -103,7 +103,13 @@ class Intake:
         """How many jobs to ask for, by queue."""
         names = [name for name in self._queues if self._limits.open(name)]
         granted = await self._limits.take(names, min(wanted, self._slots.free))
-        return {name: most * self._batch[name] for name in names if (most := granted.get(name, wanted))}
+        limits = {
+            name: granted[name] * self._batch[name]
+            if name in granted
+            else self._slots.room(self._batch[name])
+            for name in names
+        }
+        return {name: most for name, most in limits.items() if most > 0}
 
     def _shares(self, limits: Mapping[str, int]) -> dict[str, Share]:
         return {

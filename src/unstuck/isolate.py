@@ -9,7 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -20,7 +21,7 @@ import msgspec
 
 from unstuck import frames, kin
 from unstuck.context import Context
-from unstuck.errors import UnstuckError
+from unstuck.errors import Snooze, UnstuckError
 from unstuck.handler import Handler
 from unstuck.isolated import Ending, Order, Remote, Report, apply
 from unstuck.telemetry import JsonLines
@@ -95,14 +96,25 @@ class Nursery:
 class Isolation:
     """Starts the nursery when the first job needs it. All of it belongs to one event loop.
 
-    ``with_main``: handlers live in the program's main module, so the nursery has to import that, too.
+    What isolated handlers enqueue themselves goes to the same ``store``.
     """
 
-    def __init__(self, *, with_main: bool) -> None:
-        self._with_main = with_main
+    def __init__(self, store: str, handlers: Sequence[Handler]) -> None:
+        self._store = store
+        self._handlers = [handler for handler in handlers if handler.importable]
         self._current: Nursery | None = None
         self._starting = asyncio.Lock()
         self._numbers: Iterator[int] = count(1)
+
+    async def warm(self) -> None:
+        """Start the nursery now, and have it import all handlers."""
+        nursery = await self._nursery()
+        number = next(self._numbers)
+        news = nursery.news[number] = News()
+        with suppress(OSError):
+            await nursery.send({"number": number, "load": [_order(one) for one in self._handlers]})
+            await news.get()
+        del nursery.news[number]
 
     async def run(self, handler: Handler, context: Context) -> Any:
         """The handler's result; raises Remote for what it raised and Crashed if its process died."""
@@ -112,9 +124,8 @@ class Isolation:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                message = {"number": number, "place": handler.place, "task": handler.task}
                 try:
-                    await nursery.send(message, theirs.fileno())
+                    await nursery.send({"number": number} | _order(handler), theirs.fileno())
                 except OSError:
                     raise Crashed(_cause(None), 0) from None
             return await _attend(ours, nursery, number, context)
@@ -131,10 +142,9 @@ class Isolation:
             self._current.listening.cancel()
             await asyncio.wait([self._current.listening])
         self._current.control.close()  # it may have been cancelled before it began
-        with suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(process.wait, DEAF)
-        process.kill()
-        await asyncio.to_thread(process.wait)
+        if not await _gone(process, DEAF):
+            process.kill()
+            await _gone(process, DEAF)
         self._current = None
 
     async def _nursery(self) -> Nursery:
@@ -157,11 +167,26 @@ class Isolation:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         with suppress(BrokenPipeError):  # then it is known to be dead before long
-            control.sendall(frames.pack({"log_level": _log_level(), "process": _prepared(self._with_main)}))
+            control.sendall(frames.pack(self._prepared()))
         control.setblocking(False)
         nursery = Nursery(process, control)
         nursery.listening = asyncio.create_task(nursery.listen())
         return nursery
+
+    def _prepared(self) -> dict[str, Any]:
+        """What a fresh interpreter needs to import what we could, and our main module if handlers live there."""
+        known = spawn.get_preparation_data("unstuck-nursery")
+        main = _MAIN if any(handler.place[0] == "__main__" for handler in self._handlers) else ()
+        process = {name: known[name] for name in (*_PREPARED, *main) if name in known}
+        return {"log_level": _log_level(), "store": self._store, "process": process}
+
+
+async def _gone(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether it ends within so many seconds. Waits without a thread: handlers may have taken all there are."""
+    end = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < end:  # noqa: ASYNC110 - a process rings no bell
+        await asyncio.sleep(0.01)
+    return process.returncode is not None
 
 
 async def _attend(sock: socket.socket, nursery: Nursery, number: int, context: Context) -> Any:
@@ -172,6 +197,9 @@ async def _attend(sock: socket.socket, nursery: Nursery, number: int, context: C
     try:
         writer.write(frames.pack(Order(context.job, context.seconds, context.stages)))
         if "pid" not in (born := await news.get()):
+            if "refused" in born:
+                log.warning("no process could be started for a job: %s", born["refused"])
+                raise Snooze(1.0)
             raise Crashed(_cause(born["exit"]), 0)
         while text := await frames.read(reader):
             report = msgspec.json.decode(text, type=Report)
@@ -180,9 +208,10 @@ async def _attend(sock: socket.socket, nursery: Nursery, number: int, context: C
             if report.word == "raised":
                 raise Remote(msgspec.convert(report.value, Ending))
             apply(report, context)
-        ended = await news.get()
-        raise Crashed(_cause(ended.get("exit")), born["pid"])
-    except (Remote, Crashed):
+        if (code := (await news.get()).get("exit")) is None:
+            kin.end_group(born["pid"])  # the nursery cannot do it any more
+        raise Crashed(_cause(code), born["pid"])
+    except (Remote, Crashed, Snooze):
         raise
     except BaseException:  # cancelled, or it says what cannot be understood: nobody listens to it any more
         await nursery.kill(number)
@@ -193,10 +222,8 @@ async def _attend(sock: socket.socket, nursery: Nursery, number: int, context: C
             await writer.wait_closed()
 
 
-def _prepared(with_main: bool) -> dict[str, Any]:
-    """What a fresh interpreter needs to import what we could, and our main module if handlers live there."""
-    known = spawn.get_preparation_data("unstuck-nursery")
-    return {name: known[name] for name in (*_PREPARED, *(_MAIN if with_main else ())) if name in known}
+def _order(handler: Handler) -> dict[str, Any]:
+    return {"place": handler.place, "task": handler.task, "batch": handler.batch}
 
 
 def _log_level() -> str:

@@ -6,7 +6,8 @@ import asyncio
 import contextvars
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 from msgspec import Struct, convert
@@ -19,6 +20,8 @@ from unstuck.frames import pack
 from unstuck.handler import Handler
 from unstuck.model import Category, Failure, Job
 from unstuck.payload import record
+
+Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class Order(Struct):
@@ -52,8 +55,8 @@ class Remote(Exception):
         self.ending = ending
 
 
-def perform_alone(handler: Handler, order: Order, sock: socket.socket) -> None:
-    """Run the handler and tell everything it says, up to its end."""
+def perform_alone(handler: Handler, lifespans: Sequence[Lifespan], order: Order, sock: socket.socket) -> None:
+    """Run the handler inside of the app's lifespans and tell everything it says, up to its end."""
 
     child = os.getpid()
 
@@ -70,7 +73,7 @@ def perform_alone(handler: Handler, order: Order, sock: socket.socket) -> None:
         tell("raised", _invalid(error, "invalid_payload"))
         return
     try:
-        result = contextvars.copy_context().run(_call, handler, arguments, context)
+        result = contextvars.copy_context().run(_call, handler, lifespans, arguments, context)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the job's failure
         tell("raised", _ending(error))
         return
@@ -107,18 +110,31 @@ def apply(report: Report, context: Context) -> None:
             raise ValueError(f"a child said {word!r}, which has no meaning")
 
 
-def _call(handler: Handler, arguments: dict[str, Any], context: Context) -> Any:
+def _call(
+    handler: Handler, lifespans: Sequence[Lifespan], arguments: dict[str, Any], context: Context
+) -> Any:
     enter((context,))
     if handler.batch:
         [(name, item)] = arguments.items()
         arguments = {name: [item]}
-    result = handler.function(**arguments)
-    result = asyncio.run(result) if handler.is_async else handler.answer(result)
+    if handler.is_async or lifespans:
+        result = asyncio.run(_inside(lifespans, handler, arguments))
+    else:
+        result = handler.answer(handler.function(**arguments))
     if handler.batch:
         [result] = result
         if isinstance(result, Exception):
             raise result
     return result
+
+
+async def _inside(lifespans: Sequence[Lifespan], handler: Handler, arguments: dict[str, Any]) -> Any:
+    async with AsyncExitStack() as stack:
+        for lifespan in lifespans:
+            await stack.enter_async_context(lifespan())
+        if handler.is_async:
+            return await handler.function(**arguments)
+        return handler.answer(await asyncio.to_thread(handler.function, **arguments))
 
 
 def _ending(error: BaseException) -> Ending:

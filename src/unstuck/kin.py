@@ -9,12 +9,14 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _DEAD = ("Z", "X")
+TRIES = 100  # rounds of killing strays, a few milliseconds each
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
@@ -75,20 +77,36 @@ def end_group(leader: int) -> bool:
     return True
 
 
-def end_strays(known: set[int]) -> list[int]:
-    """Kill children that are none of the known ones, with their groups, and those that they leave to us."""
-    ended: list[int] = []
-    while strays := [pid for pid in children() if pid not in known]:
+def end_strays(known: set[int], mark: str = "") -> set[int]:
+    """Kill children that are none of the known ones, with their groups, and those that they leave to us.
+
+    With a ``mark`` only those are meant that have it in their environment. One that cannot be killed, because it
+    is somebody else's or waits for a dead disk, is not waited for.
+    """
+    ended: set[int] = set()
+    for _ in range(TRIES):
+        strays = [pid for pid in children() if pid not in known and (not mark or _bears(pid, mark))]
+        if not strays:
+            break
         for pid in strays:
             with suppress(ProcessLookupError, PermissionError):
                 group = os.getpgid(pid)
                 if group not in known and group != os.getpgid(0):
                     end_group(group)
                 os.kill(pid, signal.SIGKILL)
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-        ended += strays
+        time.sleep(0.005)
+        ended |= set(bury(known)) | set(strays)
     return ended
+
+
+def bury(known: set[int]) -> list[int]:
+    """Wait for children that have ended and that nobody else waits for; their places in the table come free."""
+    buried = []
+    for pid in children():
+        if pid not in known:
+            with suppress(ChildProcessError):
+                buried += [pid] if os.waitpid(pid, os.WNOHANG)[0] else []
+    return buried
 
 
 def cause_of_death(code: int) -> str:
@@ -107,7 +125,9 @@ def _ground() -> str:
         if Path("/proc/self").readlink().name != str(os.getpid()):
             return ""  # this /proc shows another namespace's processes than ours
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+        # Start times are told in the time namespace of whoever reads them, so it is part of the ground, too.
+        spaces = (Path(f"/proc/self/ns/{name}").stat().st_ino for name in ("pid", "time"))
+        return f"{boot}/{'/'.join(map(str, spaces))}"
     except OSError:
         return ""
 
@@ -120,6 +140,13 @@ def _pids(pid: str) -> list[int]:
         return []
     lines = [line.split() for line in status.splitlines() if line.startswith("NSpid:")]
     return [int(number) for number in lines[0][1:]] if lines else []
+
+
+def _bears(pid: int, mark: str) -> bool:
+    try:
+        return mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def _stat(pid: int) -> tuple[str, str]:

@@ -17,6 +17,7 @@ log = logging.getLogger("unstuck.worker")
 
 SHARE = 0.02  # of the interval: how long a token may wait for its start, if nothing was ever late
 LEAST, MOST = 0.05, 1.0  # seconds, its bounds
+SLOWEST = 30.0  # seconds that a store may take to lease, and a rated queue still gets on
 EMPTY = 0.05  # seconds to leave a queue alone that had a token but no job
 AGAIN = 1.0  # seconds after which a bucket that was empty is asked again
 TELL = 60.0  # seconds between two lines about an empty bucket
@@ -103,7 +104,7 @@ class Limits:
                 del tickets[at]
                 return True
         if tickets:  # too slow: let tokens stay out longer next time
-            self._slack[bucket] = min(2 * self._slack[bucket], self._rates[bucket].per)
+            self._slack[bucket] = min(2 * self._slack[bucket], max(self._rates[bucket].per, SLOWEST))
         return False
 
     async def give_back(self) -> None:

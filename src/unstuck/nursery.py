@@ -14,6 +14,7 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,14 +22,15 @@ from importlib import import_module
 from multiprocessing import spawn
 from operator import attrgetter
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
 from unstuck import kin
 from unstuck.frames import pack, receive
 from unstuck.handler import Handler
-from unstuck.isolated import Order, perform_alone, refuse
+from unstuck.isolated import Lifespan, Order, perform_alone, refuse
+from unstuck.task import Task
 from unstuck.telemetry import log_json
 
 log = logging.getLogger("unstuck.worker")
@@ -42,14 +44,22 @@ class Born:
     doomed: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 1))
 
 
+class Home(NamedTuple):
+    """A handler, and what has to be entered before it is called."""
+
+    handler: Handler
+    lifespans: Sequence[Lifespan]
+
+
 class Nursery:
     """Children by their pid."""
 
-    def __init__(self, control: socket.socket, parent: int) -> None:
+    def __init__(self, control: socket.socket, parent: int, store: str) -> None:
         self._control = control
         self._parent = parent
         self._jobs: dict[int, Born] = {}
-        self._handlers: dict[tuple[str, str, str], Handler] = {}
+        self._store = store
+        self._homes: dict[tuple[str, str, str], Home] = {}
         self._ears, self._mouth = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
@@ -79,33 +89,45 @@ class Nursery:
             for pid in [pid for pid, born in self._jobs.items() if born.number == message["kill"]]:
                 self._jobs[pid].doomed[0] = 1
                 _signal_group(pid, message["signal"])
-        else:
+        elif "load" in message:
+            for order in message["load"]:
+                self._find(order)
+            self._tell(number=message["number"], loaded=True)
+        elif fds:
             self._bear(message, fds[0])
+        else:  # too many files are open for another
+            self._tell(number=message["number"], refused="no file descriptor is left")
 
     def _bear(self, message: dict[str, Any], fd: int) -> None:
         """Fork a child for one job. What cannot be imported is told by the child, too."""
-        module, name = message["place"]
-        found = self._find(module, name, message["task"])
+        found = self._find(message)
         sys.stdout.flush()
         sys.stderr.flush()
         born = Born(message["number"])
         parent = os.getpid()
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGTERM}
-        )  # until the child has its own mind about it
-        pid = os.fork()
-        if pid == 0:
-            self._live(found, fd, parent, born.doomed)
-        self._jobs[pid] = born
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        os.close(fd)
-        self._control.sendall(pack({"number": message["number"], "pid": pid}))
+        # Until the child has its own mind about it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._live(found, fd, parent, born.doomed)
+            self._jobs[pid] = born
+            self._tell(number=born.number, pid=pid)
+        except OSError as error:  # too many processes: this job has to wait, the others are not to blame
+            self._tell(number=born.number, refused=str(error))
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            os.close(fd)
 
-    def _live(self, found: Handler | Exception, fd: int, parent: int, doomed: mmap.mmap) -> NoReturn:
+    def _tell(self, **news: Any) -> None:
+        self._control.sendall(pack(news))
+
+    def _live(self, found: Home | Exception, fd: int, parent: int, doomed: mmap.mmap) -> NoReturn:
         """The child: one job, then the end."""
         code = 1
         try:
             os.setpgid(0, 0)
+            kin.inherit_orphans()  # so that they are ended with this job, and not with another one
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, partial(_heed, doomed))
@@ -115,8 +137,8 @@ class Nursery:
             gc.unfreeze()
             with socket.socket(fileno=fd) as sock:
                 order = msgspec.json.decode(receive(sock)[0], type=Order)
-                if isinstance(found, Handler):
-                    perform_alone(found, order, sock)
+                if isinstance(found, Home):
+                    perform_alone(found.handler, found.lifespans, order, sock)
                 else:
                     refuse(found, order, sock)
             code = 0
@@ -129,17 +151,22 @@ class Nursery:
                     stream.flush()
             os._exit(code)
 
-    def _find(self, module: str, name: str, task: str) -> Handler | Exception:
-        place = (module, name, task)
-        if place not in self._handlers:
+    def _find(self, order: dict[str, Any]) -> Home | Exception:
+        """Import a handler, once. It may stand there as a Task, or as the bare function."""
+        module, name = order["place"]
+        place = (module, name, order["task"])
+        if place not in self._homes:
             try:
                 found = attrgetter(name)(import_module(module))
-                handler = getattr(found, "handler", None)  # a Task has one; else it is the bare function
-                self._handlers[place] = handler if isinstance(handler, Handler) else Handler(found, task)
+                if isinstance(found, Task):
+                    found.app.url = self._store
+                    self._homes[place] = Home(found.handler, found.app.lifespans)
+                else:
+                    self._homes[place] = Home(Handler(found, order["task"], batch=order["batch"]), ())
             except Exception as error:  # noqa: BLE001 - the job's failure, not ours
                 return error
             gc.freeze()  # pages that nobody touches stay shared with the children
-        return self._handlers[place]
+        return self._homes[place]
 
     def _bury(self) -> None:
         """Tell how children ended, and end what they left behind."""
@@ -157,7 +184,7 @@ class Nursery:
             born.doomed.close()
             left |= bool(kin.end_strays(set(self._jobs)))
             code = os.waitstatus_to_exitcode(status)
-            self._control.sendall(pack({"number": born.number, "exit": code, "left": left}))
+            self._tell(number=born.number, exit=code, left=left)
 
     def _orphaned(self, _number: int, _frame: FrameType | None) -> None:
         """End if the worker is gone. Others may tell all processes of a service alike: the worker judges."""
@@ -197,7 +224,7 @@ def main() -> None:
         if prepared["log_level"]:
             log_json(prepared["log_level"])
         spawn.prepare(prepared["process"])
-        nursery = Nursery(control, parent)
+        nursery = Nursery(control, parent, prepared["store"])
         try:
             nursery.serve()
         except (BrokenPipeError, ConnectionResetError):  # the worker went while we told it something

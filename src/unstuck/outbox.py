@@ -24,6 +24,10 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._outcomes)
 
+    def ids(self) -> list[str]:
+        """The jobs whose outcomes are here, up to a hundred."""
+        return [outcome.lease.id for outcome in self._outcomes[:100]]
+
     def add(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
 

@@ -28,6 +28,7 @@ from unstuck.telemetry import tell_failure
 
 log = logging.getLogger("unstuck.worker")
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+QUOTA_REST = 5.0  # seconds in which nothing more is started, until the pause is known to all
 SHORTEST_REFUSAL = 1.0  # seconds to stay away when somebody asks us to, and says not for how long
 
 
@@ -104,11 +105,17 @@ async def _together(
             raise
         return {context.id: _cancelled_itself(context, ground) for context in contexts}
     except BaseException as error:  # noqa: BLE001 - as above
-        if len(contexts) == 1 or classify(error).category is not Category.PERMANENT:
+        category = classify(error).category
+        if category is Category.CRITICAL and len(contexts) > 1:
+            return _halted(contexts, error, policy, ground)
+        if len(contexts) == 1 or category is not Category.PERMANENT:
             return {context.id: _judge(context, error, policy, ground) for context in contexts}
         log.warning("a batch of %d %s jobs failed: running them one by one", len(items), handler.task)
         found: dict[str, Outcome] = {}
         for context, item in zip(contexts, items, strict=True):
+            if context.cancelled:  # lost meanwhile: whatever we say of it will be refused
+                found[context.id] = released(context.job.lease, why="lost")
+                continue
             await ground.token(context.job.queue)
             found |= await _together(handler, (context,), [item], policy, ground)
         return found
@@ -118,6 +125,15 @@ async def _together(
         else _completed(context, answer, ground)
         for context, answer in zip(contexts, answers, strict=True)
     }
+
+
+def _halted(contexts: Contexts, error: BaseException, policy: Policy, ground: Ground) -> dict[str, Outcome]:
+    """One job tells of it and fails; the others are not to blame, and wait until somebody has looked."""
+    first, *others = contexts
+    told = {
+        context.id: released(context.job.lease, why="the batch met a CRITICAL error") for context in others
+    }
+    return told | {first.id: _judge(first, error, policy, ground)}
 
 
 def _call(handler: Handler, arguments: dict[str, Any], contexts: Contexts, ground: Ground) -> Awaitable[Any]:
@@ -161,6 +177,7 @@ def _refused(job: Job, found: Class, why: Failure, policy: Policy, ground: Groun
     if found.refusal is Refusal.QUOTA:
         told = f"quota exhausted: {why.message[:300]}"
         log.error("queue %s is paused: %s", job.queue, told, extra={"jobId": job.id, "queue": job.queue})
+        ground.refused(job.queue, QUOTA_REST)
         return released(job.lease, why=told, pause=told)
     usual = policy.rate.per if policy.rate else SHORTEST_REFUSAL
     delay = max(usual if found.delay is None else found.delay, SHORTEST_REFUSAL)

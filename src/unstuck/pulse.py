@@ -59,6 +59,7 @@ class Pulse:
         self._watched = threading.get_ident()
         self._loop = asyncio.new_event_loop()
         self._wake = asyncio.Event()
+        self._ended = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="unstuck-pulse", daemon=True)
         self._thread.start()
         return self
@@ -66,7 +67,8 @@ class Pulse:
     async def __aexit__(self, *_: object) -> None:
         self._ending = True
         self.nudge(urgent=True)
-        await asyncio.to_thread(self._thread.join, FAREWELL)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), FAREWELL)
 
     async def confirm(self) -> None:
         """Ask now whether our leases hold; raises StoreError if nobody answers."""
@@ -89,6 +91,8 @@ class Pulse:
                     task.cancel()
                 self._loop.run_until_complete(asyncio.wait(asked))
             self._loop.close()
+            with suppress(RuntimeError):  # nobody waits any more
+                self._caller.call_soon_threadsafe(self._ended.set)
 
     async def _live(self) -> None:
         while not self._ending:

@@ -121,8 +121,8 @@ class Reaper:
         """
         for worker in await self._store.workers():
             if worker.id not in self._buried and worker.identity and gone(worker.identity):
-                self._buried.add(worker.id)
                 await self.recover(of=worker.id, cause=f"process {worker.pid} of {worker.host} is gone")
+                self._buried.add(worker.id)
 
     async def recover(self, *, of: str | None = None, cause: str = "") -> list[Outcome]:
         """End every lease that ran out, or all of the owner ``of``, who died of ``cause``; return how."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ from unstuck.errors import Transient
 from unstuck.handler import Handler
 from unstuck.isolate import Isolation
 
+log = logging.getLogger("unstuck.worker")
+
 DEAF = 2.0  # seconds that a handler has to end when its time is up
 Contexts = tuple[Context, ...]
 
@@ -22,9 +25,9 @@ Contexts = tuple[Context, ...]
 class Runners:
     """All the ways to run a handler. ``freed`` is called when a thread ends that nobody waited for any more."""
 
-    def __init__(self, size: int, freed: Callable[[], None], *, with_main: bool = False) -> None:
+    def __init__(self, size: int, freed: Callable[[], None], isolation: Isolation) -> None:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="unstuck-job")
-        self._isolation = Isolation(with_main=with_main)
+        self._isolation = isolation
         self._freed = freed
         self.abandoned = 0  # threads that still run a job whose time was up
 
@@ -35,6 +38,11 @@ class Runners:
         if handler.is_async and timeout is None and handler.stall is None and not alone:
             enter(contexts)  # the usual case, without a detour
             return await handler.function(**arguments)
+        if contexts[0].job.crashes and not alone:
+            log.warning(
+                "job %s crashed before and cannot be isolated: its function is not at module level",
+                contexts[0].id,
+            )
         if alone:
             work = self._isolation.run(handler, contexts[0])
         elif handler.is_async:

@@ -16,11 +16,12 @@ from unstuck.handler import Handler
 from unstuck.health import Vitals
 from unstuck.held import Held
 from unstuck.limits import Limits
-from unstuck.model import Job, Lease, Outcome, Settled, Verdict, Word, failed, released
+from unstuck.model import Job, Lease, Outcome, Settled, Verdict, Word, released
 from unstuck.outbox import Outbox
 from unstuck.perform import Ground, perform, perform_batch
 from unstuck.policy import Policy
 from unstuck.prefetch import Ahead
+from unstuck.retry import fate
 from unstuck.runners import isolated
 
 log = logging.getLogger("unstuck.worker")
@@ -75,13 +76,13 @@ class Slots:
         """Places that nobody has, not even a thread that nobody waits for any more."""
         return max(0, self._size - self.running - self._occupied())
 
-    def room(self) -> int:
-        """How many jobs to ask for: free slots, and what the last moments consumed."""
+    def room(self, batch: int = 1) -> int:
+        """How many jobs to ask for: what fits into free slots, and what the last moments consumed."""
         ahead = self._ahead.jobs()
         waiting = len(self._waiting)
         if self.free == 0 and waiting > ahead // 2:
             return 0
-        return max(0, self.free + ahead - waiting)
+        return max(0, self.free * batch + ahead - waiting)
 
     def take(self, jobs: Iterable[Job], policies: Mapping[str, Policy], sent: float) -> None:
         """Hold jobs that were leased by a call sent at that moment."""
@@ -237,7 +238,7 @@ class Slots:
         except Exception as error:
             log.exception("job %s could not be carried through", group[0].job.id)
             why = failure(error, attempt=group[0].job.attempts, worker=self._ground.worker)
-            outcomes = [failed(held.lease, why) for held in ours]
+            outcomes = [fate(held.job, why) for held in ours]
         finally:
             if len(ours) < len(group):
                 for held in group:

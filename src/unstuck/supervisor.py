@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import secrets
 import signal
 import sys
 import time
@@ -15,7 +16,6 @@ from dataclasses import asdict, dataclass
 from io import FileIO
 
 from unstuck import kin
-from unstuck.errors import StoreError
 from unstuck.reaper import Reaper
 from unstuck.stores import open_store
 
@@ -26,10 +26,12 @@ log = logging.getLogger("unstuck.supervisor")
 GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGINT
 DONE, DIED, BAD_INPUT, HALTED = 0, 1, 2, 3  # exit codes
 MEANT = (DONE, BAD_INPUT, HALTED)  # those of a worker that mean something; any other is a crash
+MARK = "UNSTUCK_WORKER"
+BURIAL = 1.0  # seconds
 GOODBYE = b"goodbye\n"
 STEADY = 60.0  # seconds after which a worker's death is not held against the next one
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a restart, after the first one, which comes at once
-FAREWELL = 15.0  # seconds beyond the grace until a worker that does not end is killed
+FAREWELL = 30.0  # seconds beyond the grace until a worker that does not end is killed
 PATIENCE = 30.0  # seconds to try to tell the store of a death
 
 
@@ -63,9 +65,11 @@ class Supervisor:
     async def run(self) -> int:
         """Until all workers have ended for good; answers with the exit code that says how."""
         kin.inherit_orphans()
+        burying = asyncio.create_task(self._bury_orphans())
         try:
             await asyncio.gather(*(self._keep(place) for place in range(self._processes)))
         finally:
+            burying.cancel()
             kin.end_strays(set())
         for code in (BAD_INPUT, HALTED):
             if code in self._codes:
@@ -107,13 +111,20 @@ class Supervisor:
         """One worker from its start to its burial; answers with its exit code, DIED if it did not mean it."""
         hears, tells = os.pipe()
         under = f"{os.getpid()}:{tells}"
+        mark = secrets.token_hex(8)  # by which all that comes of this worker is known
         try:
             # One at a time, because burying one kills all that are not known. From the main thread, because a
             # worker ends with the thread that started it; in a group of its own, because a Ctrl-C shall reach
             # the parent alone, which asks its workers to end.
             async with self._changing:
                 child = await asyncio.create_subprocess_exec(
-                    *self._argv, "--under", under, pass_fds=[tells], process_group=0
+                    *self._argv,
+                    "--under",
+                    under,
+                    pass_fds=[tells],
+                    process_group=0,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    env=os.environ | {MARK: mark},
                 )
                 self._children[place] = child
         except OSError as error:
@@ -130,7 +141,7 @@ class Supervisor:
         finally:
             del self._children[place]
         async with self._changing:
-            left = kin.end_strays({one.pid for one in self._children.values()})
+            left = kin.end_strays(self._pids(), f"{MARK}={mark}")
         if left:
             log.warning("killed %d processes that worker process %d left behind", len(left), child.pid)
         told, goodbye = await listening  # the pipe has ended with the worker
@@ -142,6 +153,16 @@ class Supervisor:
         if told and told.recovery:
             await self._speak_for(told, kin.cause_of_death(code))
         return DIED
+
+    def _pids(self) -> set[int]:
+        return {child.pid for child in self._children.values()}
+
+    async def _bury_orphans(self) -> None:
+        """Those that we inherited from living workers: when they end, nobody else waits for them."""
+        while True:
+            await asyncio.sleep(BURIAL)
+            async with self._changing:
+                kin.bury(self._pids())
 
     async def _ended(self, child: asyncio.subprocess.Process) -> int:
         """Its exit code, once it has ended; a worker that does not end in time is killed."""
@@ -181,7 +202,7 @@ class Supervisor:
             try:
                 async with open_store(told.store) as store:
                     await Reaper(store).recover(of=told.id, cause=why)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other workers must not suffer from it
                 log.warning("the leases of %s could not be ended, will try again: %s", told.id, error)
             else:
                 return

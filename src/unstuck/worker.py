@@ -19,6 +19,7 @@ from unstuck.handler import Handler
 from unstuck.health import Vitals
 from unstuck.ids import process_id
 from unstuck.intake import LOOK, Intake
+from unstuck.isolate import Isolation
 from unstuck.limits import Limits
 from unstuck.model import Category, Health, Outcome, released
 from unstuck.model import Worker as Facts
@@ -115,8 +116,9 @@ class Worker:
             self._outbox = Outbox(self._store)
             self._limits = Limits(self._store, self._queues)
             self._reaper = Reaper(self._store, interval=self._recovery, owner=f"reaper-{self.id}")
-            with_main = any(task.handler.place[0] == "__main__" for task in self.app.tasks.values())
-            self._runners = Runners(self._concurrency, self._bell.set, with_main=with_main)
+            handlers = [task.handler for task in self.app.tasks.values() if task.queue in self._queues]
+            isolation = Isolation(self.app.url, handlers)
+            self._runners = Runners(self._concurrency, self._bell.set, isolation)
             stack.push_async_callback(self._runners.close)
             ground = Ground(self.id, self._runners.run, self._refused, self._limits.one, self.app.middlewares)
             self._slots = Slots(
@@ -150,6 +152,8 @@ class Worker:
             self._exchange = Exchange(
                 self._outbox, self._intake, self._slots, self._vitals, self._halt, self._force
             )
+            if self._limits.buckets or any(handler.isolate for handler in handlers):
+                await isolation.warm()  # or the first starts would come late
             await self._announce()
             await self._reaper.begin()
             works = [self._reaper.go_on(), Upkeep(self._store, self._days).run()]
@@ -233,6 +237,8 @@ class Worker:
         end = time.monotonic() + FAREWELL
         while self._outbox and time.monotonic() < end and not self._exchange.damaged:
             await self._exchange.once(0)
+        if self._outbox:
+            log.error("%d outcomes could not be stored: %s", len(self._outbox), self._outbox.ids())
         await self._leave_nothing()
 
     async def _leave_nothing(self) -> None:
@@ -268,7 +274,8 @@ class Worker:
 
     def get_health_status(self) -> Health:
         """How this worker fares: HEALTHY, DEGRADED or CRITICAL, and why."""
-        return self._vitals.health(full=self._slots.free == 0)
+        slots = getattr(self, "_slots", None)
+        return self._vitals.health(full=slots is not None and slots.free == 0)
 
     def _facts(self) -> Facts:
         self._vitals.report()

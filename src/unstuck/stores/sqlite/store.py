@@ -72,8 +72,8 @@ class SQLiteStore:
         self._open = False
         await self._writer.close()
         self._watch.close()
-        await asyncio.to_thread(self._reader.shutdown)
-        self._reading.close()
+        await asyncio.get_running_loop().run_in_executor(self._reader, self._reading.close)
+        self._reader.shutdown(wait=False)
         if self._ephemeral:
             self._folder.cleanup()
 
