@@ -287,10 +287,11 @@ async def test_a_batch_that_is_stopped_is_given_back_unspent(app: Unstuck) -> No
 
 
 async def test_a_batch_that_cancels_itself_after_one_of_it_was_lost_fails_the_others(app: Unstuck) -> None:
-    go_on, running = asyncio.Event(), asyncio.Event()
+    go_on, running, calls = asyncio.Event(), asyncio.Event(), []
 
     @app.batch(size=2, heartbeat=0.05)
     async def suicidal(items: list[int]) -> list[int]:
+        calls.append(len(items))
         running.set()
         await go_on.wait()
         raise asyncio.CancelledError
@@ -309,4 +310,4 @@ async def test_a_batch_that_cancels_itself_after_one_of_it_was_lost_fails_the_ot
         await until_async(over, 10, "the other one's failure")
     job = await second.job()
     assert job.error is not None
-    assert job.error.code == "cancelled_itself"
+    assert (job.error.code, calls) == ("cancelled_itself", [2])
