@@ -268,3 +268,46 @@ async def test_a_batch_is_settled_in_one_call(app: Unstuck) -> None:
     await burst(app)
 
     assert [len(call.args[0]) for call in book.of("settle")] == [50]
+
+
+async def test_a_batch_that_is_stopped_is_given_back_unspent(app: Unstuck) -> None:
+    running = asyncio.Event()
+
+    @app.batch(size=3)
+    async def endless(items: list[int]) -> list[int]:
+        running.set()
+        await asyncio.Event().wait()
+        return items
+
+    handles = await app.enqueue_many([endless.call(number) for number in range(3)])
+    async with at_work(app):
+        await running.wait()
+
+    assert await words(handles) == [("pending", 0)] * 3
+
+
+async def test_a_batch_that_cancels_itself_after_one_of_it_was_lost_fails_the_others(app: Unstuck) -> None:
+    go_on, running, calls = asyncio.Event(), asyncio.Event(), []
+
+    @app.batch(size=2, heartbeat=0.05)
+    async def suicidal(items: list[int]) -> list[int]:
+        calls.append(len(items))
+        running.set()
+        await go_on.wait()
+        raise asyncio.CancelledError
+
+    first, second = await app.enqueue_many([suicidal.call(number) for number in range(2)])
+    async with at_work(app) as worker:
+        await running.wait()
+        held = list(worker._slots.held.values())
+        await first.cancel()
+        await until_async(lambda: held[0].context.cancelled, 10, "the worker to hear of it")
+        go_on.set()
+
+        async def over() -> bool:
+            return await second.status() is Status.FAILED
+
+        await until_async(over, 10, "the other one's failure")
+    job = await second.job()
+    assert job.error is not None
+    assert (job.error.code, calls) == ("cancelled_itself", [2])

@@ -15,8 +15,9 @@ from support.spy import spied
 from support.waiting import until_async
 from support.work import at_work, burst
 
-from unstuck import Filter, Permanent, Rate, Retry, Status, Transient, Unstuck, Worker, current_job
+from unstuck import Filter, Permanent, Policy, Rate, Retry, Status, Transient, Unstuck, Worker, current_job
 from unstuck.ids import new_id
+from unstuck.limits import LEAST, Limits
 from unstuck.model import NewJob, Word
 from unstuck.reaper import Reaper
 from unstuck.store import Share
@@ -310,3 +311,30 @@ async def test_queues_with_one_bucket_share_its_tokens(app: Unstuck) -> None:
 
     assert sorted(starts) == ["a", "a", "b", "b"]
     assert time.monotonic() - began >= 1.0  # the fourth had to wait, whichever queue it is of
+
+
+async def test_a_token_that_waited_too_long_for_its_start_is_not_used(harness: SQLiteHarness) -> None:
+    limits = Limits(harness.store, {"q": Policy(rate=Rate(2, per=1.0))})
+    assert await limits.take(["q"], 2) == {"q": 2}
+    assert limits.use("q")
+    await asyncio.sleep(2 * LEAST)
+
+    assert not limits.use(
+        "q"
+    )  # started now, it would be within the interval after the one that takes its place
+
+
+async def test_what_follows_a_job_is_done_in_the_same_burst(app: Unstuck) -> None:
+    done: list[int] = []
+
+    @app.task(rate=Rate(100, per=LONG))
+    async def call(left: int) -> None:
+        await asyncio.sleep(0.01)
+        done.append(left)
+        if left:
+            current_job().then(call.call(left - 1))
+
+    await call.enqueue(5)
+    await burst(app)
+
+    assert done == [5, 4, 3, 2, 1, 0]
