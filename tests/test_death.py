@@ -12,6 +12,7 @@ from support.workers import Workers, nobody, worker_of
 
 from unstuck import Status
 from unstuck.model import Ref
+from unstuck.supervisor import AT_ONCE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -115,7 +116,7 @@ async def test_a_worker_whose_supervisor_was_killed_ends_gently(workers: Workers
     supervisor.kill()
 
     await until_async(lambda: supervisor.says("takes no more jobs"), 5, "its end", supervisor.log)
-    os.kill(worker_of(supervisor), signal.SIGINT)  # or it would wait for the brood
+    os.kill(worker_of(supervisor), AT_ONCE)  # or it would wait for the brood
     await nobody(family, 10)
     job, other = await workers.job(ref), await workers.job(brood)
     assert (other.status, other.attempts, other.crashes) == (Status.PENDING, 0, 0)

@@ -196,7 +196,10 @@ async def test_when_the_grace_is_over_the_rest_is_given_back(workers: Workers) -
     await nothing_is_held(workers)
 
 
-async def test_sigterm_to_all_processes_of_a_service_stops_it_gently(workers: Workers) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_to_all_processes_of_a_service_stops_it_gently(
+    workers: Workers, number: signal.Signals
+) -> None:
     """As systemd does it: to parent, workers, nursery and isolated jobs alike."""
     refs = [(await workers.enqueue(task, seconds=2.0))[0] for task in ("step", "hold", "apart", "apart")]
     supervisor = workers.start("--processes", "2")
@@ -205,7 +208,7 @@ async def test_sigterm_to_all_processes_of_a_service_stops_it_gently(workers: Wo
     family = supervisor.family()
     assert len(family) >= 6
     for pid in sorted(family, reverse=True):
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, number)
 
     assert supervisor.wait(10) == 0
     assert [(job.status, job.attempts, job.crashes) for job in await workers.jobs()] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import signal
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,8 @@ from unstuck.frames import pack
 from unstuck.handler import Handler
 from unstuck.model import Category, Failure, Job
 from unstuck.payload import record
+
+UNTIMELY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # kept from a nursery until it is ready for them
 
 
 class Order(Struct):

@@ -21,9 +21,9 @@ from unstuck.stores import open_store
 
 log = logging.getLogger("unstuck.supervisor")
 
-# What a supervised worker understands. However often GENTLY comes it means the same, because some who stop a
-# service signal its parent and its children alike.
-GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGINT
+# What a supervisor says to its workers. Whatever else asks a worker to end means GENTLY, however often it comes,
+# because some who stop a service signal its parent and its children alike.
+GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGUSR1
 DONE, DIED, BAD_INPUT, HALTED = 0, 1, 2, 3  # exit codes
 MEANT = (DONE, BAD_INPUT, HALTED)  # those of a worker that mean something; any other is a crash
 GOODBYE = b"goodbye\n"
