@@ -136,8 +136,8 @@ class Supervisor:
         told, goodbye = await listening  # the pipe has ended with the worker
         if code in MEANT and (goodbye or told is None):
             return code
-        if code == -GENTLY and told is None and self._stopping.is_set():
-            return DONE  # it had not begun
+        if told is None and self._stopping.is_set():
+            return DONE  # it had not begun, so it could not know how to end
         log.error("worker process %d died: %s", child.pid, kin.cause_of_death(code))
         if told and told.recovery:
             await self._speak_for(told, kin.cause_of_death(code))
