@@ -12,7 +12,7 @@ ALONE = ("--processes", "0", "--recovery", "1", "--concurrency", "1")
 
 async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease_and_is_named(workers: Workers) -> None:
     """The lease is 2 s; a second worker looks for leases that have run out."""
-    [ref] = await workers.enqueue("block_the_loop", queue="short", seconds=5.0)
+    [ref] = await workers.enqueue("block_the_loop", queue="short", seconds=3.5)
     worker = workers.start(*ALONE)
     await workers.begun(ref, worker)
     workers.start(*ALONE)

@@ -12,6 +12,7 @@ from support.workers import Workers, nobody, worker_of
 
 from unstuck import Status
 from unstuck.model import Ref
+from unstuck.supervisor import AT_ONCE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -38,8 +39,8 @@ async def brooding(workers: Workers, child: Child) -> tuple[Ref, list[int]]:
 async def test_a_poison_job_among_fifty_that_run_takes_them_with_it_once(
     workers: Workers, how: str, cause: str
 ) -> None:
-    [poison] = await workers.enqueue("poison", how=how, seconds=1.0, max_attempts=3)
-    refs = await workers.enqueue("step", 50, seconds=1.2, max_attempts=3)
+    [poison] = await workers.enqueue("poison", how=how, seconds=0.5, max_attempts=3)
+    refs = await workers.enqueue("step", 50, seconds=0.8, max_attempts=3)
     worker = workers.start("--concurrency", "51")
 
     jobs = {job.ref: job for job in await workers.finished(40, worker)}
@@ -72,7 +73,7 @@ async def test_a_poison_job_among_fifty_that_run_takes_them_with_it_once(
 async def test_jobs_of_a_killed_worker_run_again_at_once_although_their_lease_is_long(
     workers: Workers,
 ) -> None:
-    [ref] = await workers.enqueue("step", seconds=2.0)
+    [ref] = await workers.enqueue("step", seconds=0.8)
     supervisor = workers.start()
     await workers.begun(ref, supervisor)
     victim = worker_of(supervisor)
@@ -115,7 +116,7 @@ async def test_a_worker_whose_supervisor_was_killed_ends_gently(workers: Workers
     supervisor.kill()
 
     await until_async(lambda: supervisor.says("takes no more jobs"), 5, "its end", supervisor.log)
-    os.kill(worker_of(supervisor), signal.SIGINT)  # or it would wait for the brood
+    os.kill(worker_of(supervisor), AT_ONCE)  # or it would wait for the brood
     await nobody(family, 10)
     job, other = await workers.job(ref), await workers.job(brood)
     assert (other.status, other.attempts, other.crashes) == (Status.PENDING, 0, 0)
@@ -184,7 +185,7 @@ async def test_a_worker_of_another_pid_namespace_waits_for_the_lease(
     workers: Workers, options: tuple[str, ...]
 ) -> None:
     """It cannot tell who is dead by a pid, so the lease of 2 s decides."""
-    [ref] = await workers.enqueue("short_step", queue="short", seconds=1.5)
+    [ref] = await workers.enqueue("short_step", queue="short", seconds=0.7)
     victim = workers.start("--processes", "0", "--recovery", "1")
     await workers.begun(ref, victim)
     other = workers.start("--processes", "0", "--recovery", "1", before=[*APART, *options])
@@ -204,8 +205,8 @@ async def test_a_worker_of_another_pid_namespace_waits_for_the_lease(
 
 async def test_workers_in_several_pid_namespaces_steal_nothing_from_each_other(workers: Workers) -> None:
     """With supervisors and isolated jobs; one of them sees the processes of the host in /proc, one is there."""
-    refs = await workers.enqueue("step", 6, seconds=3.0)
-    refs += await workers.enqueue("apart", 6, seconds=3.0)
+    refs = await workers.enqueue("step", 6, seconds=2.5)
+    refs += await workers.enqueue("apart", 6, seconds=2.5)
     options = ("--recovery", "1", "--concurrency", "4")
     host = workers.start(*options)
     inside = [workers.start(*options, before=[*APART, *own]) for own in ([], ["--mount-proc"])]

@@ -33,7 +33,7 @@ def told(job: Job) -> tuple[str, str, str]:
 
 
 async def test_a_handler_says_everything_from_its_own_process(workers: Workers) -> None:
-    [ref] = await workers.enqueue("apart_async", seconds=1.5)
+    [ref] = await workers.enqueue("apart_async", seconds=1.0)
     worker = workers.start(*ALONE, "--burst")
 
     async def said() -> bool:
@@ -141,8 +141,8 @@ async def test_what_cannot_be_understood_ends_the_process_that_says_it(workers: 
 async def test_what_a_job_leaves_behind_is_killed_with_a_warning(
     workers: Workers, before: tuple[str, ...]
 ) -> None:
-    await workers.enqueue("apart", seconds=3.0)
-    [ref] = await workers.enqueue("brood", seconds=1.0)
+    await workers.enqueue("apart", seconds=1.8)
+    [ref] = await workers.enqueue("brood", seconds=0.7)
     worker = workers.start(*ALONE, before=before)
     await workers.begun(ref, worker)
     pids = until(lambda: named(worker, "sleep"), 10, "what it leaves behind", worker.log)
@@ -158,7 +158,7 @@ async def test_what_a_job_leaves_behind_is_killed_with_a_warning(
 
 
 async def test_a_timeout_kills_all_processes_of_a_job_even_those_that_do_not_listen(workers: Workers) -> None:
-    [ref] = await workers.enqueue("late", timeout=1.0, max_attempts=1)
+    [ref] = await workers.enqueue("late", timeout=0.7, max_attempts=1)
     worker = workers.start(*ALONE)
 
     job = await workers.over(ref, 20, worker)
@@ -168,7 +168,7 @@ async def test_a_timeout_kills_all_processes_of_a_job_even_those_that_do_not_lis
 
 
 async def test_a_cancelled_job_loses_its_process_and_nobody_else_does(workers: Workers) -> None:
-    [other] = await workers.enqueue("apart", seconds=3.0)
+    [other] = await workers.enqueue("apart", seconds=1.8)
     [ref] = await workers.enqueue("brood", seconds=600.0)
     worker = workers.start(*ALONE)
     await workers.begun(other, worker)
@@ -195,7 +195,7 @@ async def test_a_handler_that_cannot_be_found_in_the_child_is_told_of(workers: W
 
 
 async def test_twenty_isolated_jobs_run_at_the_same_time(workers: Workers) -> None:
-    await workers.enqueue("apart", 20, seconds=1.5)
+    await workers.enqueue("apart", 20, seconds=1.0)
     worker = workers.start(*ALONE, "--burst", "--concurrency", "20")
     assert worker.wait(30) == 0
 
@@ -208,7 +208,7 @@ async def test_twenty_isolated_jobs_run_at_the_same_time(workers: Workers) -> No
 async def test_when_the_nursery_is_killed_its_jobs_have_crashed_and_the_next_gets_another(
     workers: Workers,
 ) -> None:
-    refs = await workers.enqueue("apart", 3, seconds=2.0)
+    refs = await workers.enqueue("apart", 3, seconds=1.0)
     worker = workers.start(*ALONE)
     for ref in refs:
         await workers.begun(ref, worker)
@@ -300,7 +300,7 @@ async def test_a_job_that_is_cancelled_when_it_is_born_takes_nobody_with_it(isol
     assert await sibling
 
 
-async def test_lifespans_are_for_the_worker_alone(workers: Workers) -> None:
+async def test_lifespans_are_entered_in_the_worker_and_in_each_child(workers: Workers) -> None:
     await workers.enqueue("who_has_the_pool", 2)
     [ref] = await workers.enqueue("who_has_the_pool_apart")
     worker = workers.start(*ALONE, "--burst")
@@ -309,7 +309,9 @@ async def test_lifespans_are_for_the_worker_alone(workers: Workers) -> None:
     jobs: dict[bool, list[Any]] = {True: [], False: []}
     for job in await workers.jobs():
         jobs[job.ref == ref].append(job.result)
-    assert jobs == {True: [[]], False: [[worker.pid], [worker.pid]]}
+    assert jobs[False] == [[worker.pid], [worker.pid]]
+    [[child]] = jobs[True]
+    assert child != worker.pid
 
 
 async def test_the_nursery_ends_with_a_worker_that_was_killed(workers: Workers) -> None:

@@ -86,19 +86,19 @@ async def test_a_halt_is_never_answered_with_a_restart(workers: Workers) -> None
     assert not supervisor.says("died|starting another")
 
 
-@pytest.mark.parametrize("code", ["0", "2", "3"])
 async def test_a_handler_that_ends_its_worker_does_not_pass_for_a_worker_that_meant_to(
-    workers: Workers, code: str
+    workers: Workers,
 ) -> None:
     """Exit codes that mean something when the worker itself chooses them."""
-    [ref] = await workers.enqueue("poison", how=code, max_attempts=2)
     supervisor = workers.start()
+    for code in ("0", "2", "3"):
+        [ref] = await workers.enqueue("poison", how=code, max_attempts=2)
 
-    job = await workers.over(ref, 10, supervisor)
+        job = await workers.over(ref, 10, supervisor)
 
-    assert job.error
-    assert (job.status, job.crashes, job.error.reason) == (Status.FAILED, 2, f"exit code {code}")
-    assert supervisor.says(f"died: exit code {code}")
+        assert job.error
+        assert (job.status, job.crashes, job.error.reason) == (Status.FAILED, 2, f"exit code {code}")
+        assert supervisor.says(f"died: exit code {code}")
     [after] = await workers.enqueue("step", seconds=0.0)
     assert (await workers.over(after, 10, supervisor)).status is Status.COMPLETED
 
@@ -143,7 +143,7 @@ async def test_sigterm_when_idle_ends_with_0(workers: Workers) -> None:
 
 
 async def test_sigterm_lets_all_kinds_of_handlers_end_and_gives_back_what_waits(workers: Workers) -> None:
-    refs = [(await workers.enqueue(task, seconds=1.5, priority=9))[0] for task in ("step", "hold", "apart")]
+    refs = [(await workers.enqueue(task, seconds=1.0, priority=9))[0] for task in ("step", "hold", "apart")]
     await workers.enqueue("step", 20, seconds=600.0)
     supervisor = workers.start("--concurrency", "3")
     for ref in refs:
@@ -196,16 +196,19 @@ async def test_when_the_grace_is_over_the_rest_is_given_back(workers: Workers) -
     await nothing_is_held(workers)
 
 
-async def test_sigterm_to_all_processes_of_a_service_stops_it_gently(workers: Workers) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_to_all_processes_of_a_service_stops_it_gently(
+    workers: Workers, number: signal.Signals
+) -> None:
     """As systemd does it: to parent, workers, nursery and isolated jobs alike."""
-    refs = [(await workers.enqueue(task, seconds=2.0))[0] for task in ("step", "hold", "apart", "apart")]
+    refs = [(await workers.enqueue(task, seconds=1.2))[0] for task in ("step", "hold", "apart", "apart")]
     supervisor = workers.start("--processes", "2")
     for ref in refs:
         await workers.begun(ref, supervisor)
     family = supervisor.family()
     assert len(family) >= 6
     for pid in sorted(family, reverse=True):
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, number)
 
     assert supervisor.wait(10) == 0
     assert [(job.status, job.attempts, job.crashes) for job in await workers.jobs()] == [
@@ -217,15 +220,15 @@ async def test_sigterm_to_all_processes_of_a_service_stops_it_gently(workers: Wo
 async def test_sigterm_while_the_store_is_locked_leaves_no_lease(
     workers: Workers, harness: SQLiteHarness
 ) -> None:
-    refs = [(await workers.enqueue(task, seconds=1.0))[0] for task in ("step", "hold", "apart")]
+    refs = [(await workers.enqueue(task, seconds=0.7))[0] for task in ("step", "hold", "apart")]
     await workers.enqueue("step", 10, seconds=600.0)
-    supervisor = workers.start("--concurrency", "4", "--grace", "1.5")
+    supervisor = workers.start("--concurrency", "4", "--grace", "1")
     for ref in refs:
         await workers.begun(ref, supervisor)
     with locked(harness):
         supervisor.terminate()
         await supervisor.until_line_async("takes no more jobs")
-        await asyncio.sleep(3.0)  # beyond all jobs and the grace: there is nothing left but to tell the store
+        await asyncio.sleep(2.0)  # beyond all jobs and the grace: there is nothing left but to tell the store
         assert supervisor.exit_code is None, "it ended and took the outcomes with it"
 
     assert supervisor.wait(15) == 0

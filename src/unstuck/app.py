@@ -157,9 +157,9 @@ class Unstuck:
         """Let the app use another store for the length of a block, wherever it is called from."""
         own, self.url = self.url, store
         try:
-            async with self:
-                yield
+            yield
         finally:
+            await self.__aexit__(None, None, None)
             self.url = own
 
     async def __aenter__(self) -> Self:

@@ -148,11 +148,13 @@ class HealthStatus(Struct, frozen=True, kw_only=True):
 
 
 def alive(workers: Iterable[Worker], now: datetime) -> list[Worker]:
-    """Those heard of lately enough to be counted on."""
+    """Those heard of lately enough to be counted on, and that have not ended."""
     return [
         worker
         for worker in workers
-        if worker.seen_at is not None and (now - worker.seen_at).total_seconds() < WORKER_SILENT
+        if not worker.left
+        and worker.seen_at is not None
+        and (now - worker.seen_at).total_seconds() < WORKER_SILENT
     ]
 
 

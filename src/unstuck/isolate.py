@@ -23,7 +23,7 @@ from unstuck import frames, kin
 from unstuck.context import Context
 from unstuck.errors import Snooze, UnstuckError
 from unstuck.handler import Handler
-from unstuck.isolated import Ending, Order, Remote, Report, apply
+from unstuck.isolated import UNTIMELY, Ending, Order, Remote, Report, apply
 from unstuck.telemetry import JsonLines
 
 log = logging.getLogger("unstuck.worker")
@@ -156,7 +156,7 @@ class Isolation:
     def _start(self) -> Nursery:
         control, theirs = socket.socketpair()
         # Until it is ready for it: some who stop a service tell all of its processes alike, and we judge.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_BLOCK, UNTIMELY)
         try:
             with theirs:
                 # From this thread, because the nursery ends with the thread that started it.
@@ -165,7 +165,7 @@ class Isolation:
                     argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
                 )
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, UNTIMELY)
         with suppress(BrokenPipeError):  # then it is known to be dead before long
             control.sendall(frames.pack(self._prepared()))
         control.setblocking(False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -22,6 +23,7 @@ from unstuck.model import Category, Failure, Job
 from unstuck.payload import record
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+UNTIMELY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # kept from a nursery until it is ready for them
 
 
 class Order(Struct):

@@ -268,6 +268,7 @@ class Worker(Struct, frozen=True, kw_only=True, gc=False):
     limits: Mapping[str, Mapping[str, Json]] = {}  # of its queues, by the names that Policy has for them
     concurrency: int = 0
     running: int = 0
+    left: bool = False  # it has ended, and meant to
     health: Health = Health()
     scan_ms: float | None = None  # how long the last scan of its reaper took
     started_at: datetime | None = None  # both stamped by the store

@@ -29,7 +29,7 @@ import msgspec
 from unstuck import kin
 from unstuck.frames import pack, receive
 from unstuck.handler import Handler
-from unstuck.isolated import Lifespan, Order, perform_alone, refuse
+from unstuck.isolated import UNTIMELY, Lifespan, Order, perform_alone, refuse
 from unstuck.task import Task
 from unstuck.telemetry import log_json
 
@@ -66,8 +66,9 @@ class Nursery:
         """Until the worker is gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._orphaned)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker to judge
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        for number in (signal.SIGINT, signal.SIGHUP):  # for the worker to judge
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, UNTIMELY)
         signal.set_wakeup_fd(self._mouth, warn_on_full_buffer=False)
         with selectors.DefaultSelector() as ready:
             ready.register(self._control, selectors.EVENT_READ)

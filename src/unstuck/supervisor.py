@@ -21,9 +21,9 @@ from unstuck.stores import open_store
 
 log = logging.getLogger("unstuck.supervisor")
 
-# What a supervised worker understands. However often GENTLY comes it means the same, because some who stop a
-# service signal its parent and its children alike.
-GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGINT
+# What a supervisor says to its workers. Whatever else asks a worker to end means GENTLY, however often it comes,
+# because some who stop a service signal its parent and its children alike.
+GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGUSR1
 DONE, DIED, BAD_INPUT, HALTED = 0, 1, 2, 3  # exit codes
 MEANT = (DONE, BAD_INPUT, HALTED)  # those of a worker that mean something; any other is a crash
 MARK = "UNSTUCK_WORKER"
@@ -147,8 +147,8 @@ class Supervisor:
         told, goodbye = await listening  # the pipe has ended with the worker
         if code in MEANT and (goodbye or told is None):
             return code
-        if code == -GENTLY and told is None and self._stopping.is_set():
-            return DONE  # it had not begun
+        if told is None and self._stopping.is_set():
+            return DONE  # it had not begun, so it could not know how to end
         log.error("worker process %d died: %s", child.pid, kin.cause_of_death(code))
         if told and told.recovery:
             await self._speak_for(told, kin.cause_of_death(code))

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from unstuck import kin
 from unstuck.app import Unstuck
 from unstuck.errors import StoreError, StoreUnavailable
@@ -74,7 +76,7 @@ class Worker:
         self._vitals = Vitals(self.id)
         self._vitals.recovery(self._recovery > 0)
         self.deaf = 0  # handlers that did not end when they were cancelled
-        self.halted = ""  # why it stopped by itself, after an error that more work would make worse
+        self.halted = ""  # why it stopped by itself
 
     async def run(self) -> None:
         """Work until stopped, then leave no lease behind."""
@@ -128,7 +130,7 @@ class Worker:
                 limits=self._limits,
                 vitals=self._vitals,
                 handler=self._handler,
-                confirm=self._confirm,
+                confirm=lambda: self._pulse.confirm(),  # noqa: PLW0108 - it is made later
                 said=self._said,
                 failed=self._failed,
                 occupied=lambda: self._runners.abandoned,
@@ -153,7 +155,7 @@ class Worker:
                 self._outbox, self._intake, self._slots, self._vitals, self._halt, self._force
             )
             if self._limits.buckets or any(handler.isolate for handler in handlers):
-                await isolation.warm()  # or the first starts would come late
+                await isolation.warm()
             await self._announce()
             await self._reaper.begin()
             works = [self._reaper.go_on(), Upkeep(self._store, self._days).run()]
@@ -244,7 +246,7 @@ class Worker:
     async def _leave_nothing(self) -> None:
         """A lease call that was cancelled may have been granted all the same: the store knows."""
         try:
-            answer = await self._store.heartbeat(self._facts(), [])
+            answer = await self._store.heartbeat(replace(self._facts(), left=True), [])
             if not self._outbox:
                 await self._store.settle([released(lease, why=STOPPED) for lease in answer.strangers])
         except StoreError as error:
@@ -264,9 +266,6 @@ class Worker:
     def _said(self, word: str, _: Any) -> None:
         if word in ("stage", "progress"):
             self._pulse.nudge(urgent=word == "stage")
-
-    async def _confirm(self) -> None:
-        await self._pulse.confirm()
 
     def _handler(self, task: str) -> Handler | None:
         found = self.app.tasks.get(task)

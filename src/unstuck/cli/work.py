@@ -25,7 +25,7 @@ from unstuck.policy import number
 from unstuck.reaper import Reaper
 from unstuck.settings import LEVELS, Settings
 from unstuck.settings import load as load_settings
-from unstuck.supervisor import AT_ONCE, GENTLY, Supervisor, Told, command, telling
+from unstuck.supervisor import AT_ONCE, Supervisor, Told, command, telling
 from unstuck.telemetry import log_json
 from unstuck.worker import Worker
 
@@ -35,6 +35,11 @@ metrics_option = click.option(
     "--metrics-port", type=int, help="Serve /metrics for Prometheus here, on loopback."
 )
 MOMENT = 0.2  # seconds
+ENDING = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+)  # what people and service managers send to end a program
 HALTED = 3  # exit code of a worker that must not be started again before somebody has looked
 
 
@@ -232,14 +237,15 @@ def on_signals(stop: Stop) -> None:
         elif loop.time() - first[0] > MOMENT:
             stop(at_once=True)
 
-    for number_ in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number_ in ENDING:
         loop.add_signal_handler(number_, heard)
 
 
 def obey(stop: Stop) -> None:
     """Under a supervisor, which tells the two apart."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(GENTLY, stop)
+    for number_ in ENDING:
+        loop.add_signal_handler(number_, stop)
     loop.add_signal_handler(AT_ONCE, partial(stop, at_once=True))
 
 
