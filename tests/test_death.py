@@ -185,7 +185,7 @@ async def test_a_worker_of_another_pid_namespace_waits_for_the_lease(
     workers: Workers, options: tuple[str, ...]
 ) -> None:
     """It cannot tell who is dead by a pid, so the lease of 2 s decides."""
-    [ref] = await workers.enqueue("short_step", queue="short", seconds=0.7)
+    [ref] = await workers.enqueue("short_step", queue="short", seconds=4.0)
     victim = workers.start("--processes", "0", "--recovery", "1")
     await workers.begun(ref, victim)
     other = workers.start("--processes", "0", "--recovery", "1", before=[*APART, *options])

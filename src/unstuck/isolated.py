@@ -136,7 +136,9 @@ async def _inside(lifespans: Sequence[Lifespan], handler: Handler, arguments: di
             await stack.enter_async_context(lifespan())
         if handler.is_async:
             return await handler.function(**arguments)
-        return handler.answer(await asyncio.to_thread(handler.function, **arguments))
+        return handler.answer(
+            handler.function(**arguments)
+        )  # in the main thread, where signals can be handled
 
 
 def _ending(error: BaseException) -> Ending:

@@ -168,10 +168,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Outcome(Struct, frozen=True, kw_only=True, gc=False):
-    """How a lease ends. Made by the functions below, carried out by ``Store.settle``.
-
-    ``pause`` is the reason to pause the job's queue in the same step, empty if it need not be.
-    """
+    """How a lease ends. ``pause`` is the reason to pause the job's queue in the same step, if there is one."""
 
     lease: Lease
     word: Word
@@ -250,7 +247,7 @@ class Health(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     last_success: datetime | None = None
     patterns: Mapping[str, int] = {}
     consuming: bool = True  # the store answers it when it asks for work
-    recovering: bool = True  # its reaper runs
+    recovering: bool = True
 
 
 class Worker(Struct, frozen=True, kw_only=True, gc=False):

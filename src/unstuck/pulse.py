@@ -115,11 +115,11 @@ class Pulse:
     async def _keep_beating(self) -> None:
         while not self._ending:
             self._look_at_loop()
-            due = self._beaten + self._every
             pause = self._every
+            last, running = self._beaten, self._running()
             try:
-                self._blame(time.monotonic() - due)
                 await self._beat()
+                self._blame(self._beaten - last - self._every, running | self._running())
             except StoreUnavailable as error:
                 log.warning("heartbeat failed, will try again: %s", error)
                 pause = min(pause, 1.0)
@@ -127,9 +127,7 @@ class Pulse:
 
     async def _rest(self, pause: float) -> None:
         """Until the next beat is due or somebody has something to tell."""
-        since = (
-            time.monotonic()
-        )  # counted from the last try, or one that talks a lot would not let up in an outage
+        since = time.monotonic()  # from the last try, or one that talks a lot would not let up in an outage
         end = since + pause
         while not self._ending:
             if self._urgent:
@@ -198,8 +196,11 @@ class Pulse:
             log.warning("the event loop turns again after %.1f s", time.monotonic() - self._asked)
         self._asked, self._blamed = None, False
 
-    def _blame(self, late: float) -> None:
-        running = [one for one in list(self._held.values()) if one.running]
+    def _running(self) -> set[Held]:
+        return {one for one in list(self._held.values()) if one.running}
+
+    def _blame(self, late: float, running: set[Held]) -> None:
+        """Beats that were late by so many seconds: whoever ran meanwhile may be the one who kept them."""
         if late <= LATE or not running:
             return
         log.warning(

@@ -76,7 +76,7 @@ class Worker:
         self._vitals = Vitals(self.id)
         self._vitals.recovery(self._recovery > 0)
         self.deaf = 0  # handlers that did not end when they were cancelled
-        self.halted = ""  # why it stopped by itself
+        self.halted = ""
 
     async def run(self) -> None:
         """Work until stopped, then leave no lease behind."""
@@ -154,10 +154,11 @@ class Worker:
             self._exchange = Exchange(
                 self._outbox, self._intake, self._slots, self._vitals, self._halt, self._force
             )
-            if self._limits.buckets or any(handler.isolate for handler in handlers):
-                await isolation.warm()
-            await self._announce()
-            await self._reaper.begin()
+            async with asyncio.TaskGroup() as starting:
+                if self._limits.buckets or any(handler.isolate for handler in handlers):
+                    starting.create_task(isolation.warm())
+                await self._announce()
+                await self._reaper.begin()
             works = [self._reaper.go_on(), Upkeep(self._store, self._days).run()]
             if self.app.schedules:
                 works.append(Scheduler(self._store, self.app.schedules.values()).run())
