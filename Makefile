@@ -8,7 +8,7 @@ STAMP := .make
 APT := $(shell test "$$(id -u)" = 0 && echo apt-get || echo sudo -n apt-get)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check model bench wheel constraints clean
+.PHONY: help demo test test-long check model bench wheel constraints clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -16,9 +16,12 @@ help: ## list the commands
 demo: $(STAMP)/run ## install, then watch a killed worker's jobs come back
 	@$(BIN)/python examples/killed_worker.py
 
-test: $(STAMP)/dev ## run all tests, on this Python and on a 3.13 beside it
-	$(BIN)/python -m pytest
+test: $(STAMP)/dev ## run the tests, on this Python and on a 3.13 beside it
+	$(BIN)/python -m pytest -m "not long"
 	$(BIN)/python tools/other_pythons.py
+
+test-long: $(STAMP)/dev ## run the tests that take longer than their share
+	$(BIN)/python -m pytest -m long
 
 check: $(STAMP)/dev model ## linters, types, import directions, file sizes, links in docs
 	$(BIN)/ruff check .

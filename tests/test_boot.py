@@ -125,6 +125,7 @@ async def test_the_interval_of_the_reaper_is_its_variable_in_seconds(
         assert reaper.says("REAPER_INTERVAL_SEC")
 
 
+@pytest.mark.long
 @pytest.mark.accepts("REAP-040", "REAP-041")
 async def test_a_clip_is_beaten_for_every_ten_to_fifteen_seconds(
     harness: SQLiteHarness, start: Start

@@ -9,7 +9,7 @@ import pytest
 
 from unstuck.testing import SQLiteHarness
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.long]
 
 PROCESSES = 16
 SECONDS = 30.0

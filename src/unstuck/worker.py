@@ -69,9 +69,8 @@ class Worker:
         self._grace = number("grace", grace, 0.0, 86400.0)
         self._recovery = number("recovery", recovery, 0.0, 86400.0)
         self._burst = burst
-        self._bell = asyncio.Event()
+        self._bell, self._force = asyncio.Event(), asyncio.Event()
         self._stopping = False
-        self._force = asyncio.Event()
         self._days = retention(self._queues, os.environ)
         self._vitals = Vitals(self.id)
         self._vitals.recovery(self._recovery > 0)
@@ -110,7 +109,7 @@ class Worker:
 
     @asynccontextmanager
     async def _at_work(self) -> AsyncIterator[None]:
-        """Everything a worker needs besides jobs: entered before the first lease, left after the last."""
+        """All that a worker needs besides jobs: entered before the first lease, left after the last."""
         async with AsyncExitStack() as stack:
             for lifespan in self.app.lifespans:
                 await stack.enter_async_context(lifespan())
