@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from support.command import TASKS, Command, unstuck
 from support.workers import Workers
 
 from unstuck import Unstuck
@@ -28,6 +29,13 @@ async def harness(tmp_path: Path) -> AsyncIterator[SQLiteHarness]:
 def workers(harness: SQLiteHarness, tmp_path: Path) -> Iterator[Workers]:
     with Workers(harness, tmp_path) as workers:
         yield workers
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Command:
+    """The command in an empty folder, or rather one with an app in ``tasks.py``."""
+    (tmp_path / "tasks.py").write_text(TASKS)
+    return lambda *args, **options: unstuck(tmp_path, *args, **options)
 
 
 @pytest.fixture

@@ -4,62 +4,18 @@ import asyncio
 import json
 import os
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from support.command import CANARY, NOT_UTF8, STORE, TASKS, Answer, Command, said, unstuck
 
 from unstuck import Jobs, open_store
 from unstuck.store import Share
 from unstuck.testing import SQLiteHarness
-
-COMMAND = str(Path(sys.executable).parent / "unstuck")
-CANARY = "cAnArY0123456789"
-NOT_UTF8 = os.fsdecode(b"\xff")
-STORE = "sqlite:///jobs.db"
-TASKS = """
-from unstuck import Permanent, Unstuck
-app = Unstuck("sqlite:///elsewhere.db")
-
-@app.task(queue="mail")
-async def send(to: str, count: int = 1) -> str:
-    return f"{count} to {to}"
-
-@app.task
-def fail() -> None:
-    raise Permanent("no such entity: token=CANARY \\x1b[2J")
-""".replace("CANARY", CANARY)
-Answer = subprocess.CompletedProcess[str]
-Command = Callable[..., Answer]
-
-
-def unstuck(folder: Path, *args: str, store: str | None = STORE, stdout: Any = subprocess.PIPE) -> Answer:
-    """Run the command in a folder, with the store named by the environment."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("UNSTUCK", "REAPER"))}
-    env |= {"UNSTUCK_STORE": store} if store is not None else {}
-    return subprocess.run(
-        [COMMAND, *args],
-        cwd=folder, env=env, stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", timeout=30, check=False,
-    )  # fmt: skip
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Command:
-    """The command in an empty folder, or rather one with an app in ``tasks.py``."""
-    (tmp_path / "tasks.py").write_text(TASKS)
-    return lambda *args, **options: unstuck(tmp_path, *args, **options)
-
-
-def said(answer: Answer) -> Any:
-    """What was printed as JSON."""
-    assert answer.returncode == 0, answer.stderr
-    return json.loads(answer.stdout)
 
 
 def rows(file: Path) -> list[tuple[Any, ...]]:

@@ -64,7 +64,7 @@ def frame(view: View, past: View | None, url: str, width: int, height: int) -> l
 def _head(view: View, url: str) -> Line:
     kind = "good" if view.health.status == "HEALTHY" else "bad"
     why = f" ({view.health.why})" if view.health.why else ""
-    return Line(f"unstuck  {redact(url, 60)}  {view.now:%H:%M:%S} UTC  {view.health.status}{why}", kind)
+    return Line(f"unstuck  {view.health.status}  {view.now:%H:%M:%S} UTC  {redact(url, 60)}{why}", kind)
 
 
 def _queues(view: View, past: View | None) -> list[Line]:

@@ -19,6 +19,7 @@ import click
 
 from unstuck.app import Unstuck
 from unstuck.cli.output import json_option, named, plainly, print_json, run_async, store_argument, with_jobs
+from unstuck.cli.reload import changed
 from unstuck.errors import ConfigError
 from unstuck.jobs import Jobs
 from unstuck.policy import number
@@ -40,6 +41,7 @@ ENDING = (
     signal.SIGINT,
     signal.SIGHUP,
 )  # what people and service managers send to end a program
+WRONG_CODE = 2  # exit code of a worker that could not even start
 HALTED = 3  # exit code of a worker that must not be started again before somebody has looked
 
 
@@ -59,6 +61,7 @@ HALTED = 3  # exit code of a worker that must not be started again before somebo
     help="Seconds between recoveries of lost jobs, 0 switches them off. [default: 60]",
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due any more.")
+@click.option("--reload", is_flag=True, help="Start anew when a Python file here changes; for development.")
 @click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
 @metrics_option
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: INFO]")
@@ -70,6 +73,7 @@ def worker(
     queues: tuple[str, ...],
     config: Path | None,
     burst: bool,
+    reload: bool,
     under: str | None,
     **given: Any,
 ) -> None:
@@ -91,7 +95,7 @@ def worker(
         options += [("--config", str(config))] if config else []
         flags = ["--burst"] if burst else []
         argv = command(["worker", settings.app, *chain.from_iterable(options), *flags])
-        sys.exit(run_async(supervise(argv, settings)))
+        sys.exit(run_async(supervise(argv, settings, reload=reload)))
     found = load(settings.app)
     found.tune(settings.policies(found.queues))
     url = settings.store or found.url
@@ -120,19 +124,50 @@ def worker(
     sys.exit(run_async(work()))
 
 
-async def supervise(argv: list[str], settings: Settings) -> int:
+async def supervise(argv: list[str], settings: Settings, *, reload: bool = False) -> int:
+    """Until the workers have ended for good, or, with ``reload``, until somebody stops us."""
+    stopped = asyncio.Event()
     supervisor = Supervisor(argv, processes=settings.processes, grace=settings.grace)
-    on_signals(supervisor.stop)
+
+    def stop(*, at_once: bool = False) -> None:
+        stopped.set()
+        supervisor.stop(at_once=at_once)
+
+    on_signals(stop)
+    while True:
+        code, file = await _once(supervisor, settings, stopped, Path.cwd() if reload else None)
+        if stopped.is_set() or file is None:
+            return code
+        log.info("%s changed: starting anew", file)
+        supervisor = Supervisor(argv, processes=settings.processes, grace=settings.grace)
+
+
+async def _once(
+    supervisor: Supervisor, settings: Settings, stopped: asyncio.Event, folder: Path | None
+) -> tuple[int, Path | None]:
+    """One life of a supervisor, and which file below the folder changed, if one ended it."""
     running = asyncio.create_task(supervisor.run())
     running.add_done_callback(lambda _: supervisor.up.set())
+    watching = asyncio.create_task(changed(folder)) if folder else None
     await supervisor.up.wait()
     try:
         with metrics(supervisor.told.store if supervisor.told else "", settings.metrics_port):
-            return await running
+            if watching is None:
+                return await running, None
+            await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
+            if running.done() and running.result() == WRONG_CODE:  # wait until somebody has mended it
+                ending = asyncio.create_task(stopped.wait())
+                await asyncio.wait([ending, watching], return_when=asyncio.FIRST_COMPLETED)
+                ending.cancel()
+            supervisor.stop()
+            return await running, watching.result() if watching.done() else None
     except ConfigError:
         supervisor.stop()
         await running
         raise
+    finally:
+        if watching:
+            watching.cancel()
 
 
 def metrics(url: str, port: int | None) -> AbstractContextManager[object]:
