@@ -13,8 +13,8 @@ APT := $(shell test "$$(id -u)" = 0 && echo apt-get || echo sudo -n apt-get)
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(STAMP)/run ## install, then watch a killed worker's jobs come back
-	@$(BIN)/python examples/killed_worker.py
+demo: $(STAMP)/run ## install, then watch jobs survive a killed worker, a frozen one and a poison job
+	@$(BIN)/unstuck demo
 
 test: $(STAMP)/dev ## run the tests, on this Python and on a 3.13 beside it
 	$(BIN)/python -m pytest -m "not long"

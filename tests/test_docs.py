@@ -50,12 +50,3 @@ def test_the_first_example_says_what_it_promises(tmp_path: Path) -> None:
     [first, *_] = BLOCK.findall((ROOT / "README.md").read_text())
 
     assert run([sys.executable, "-c", first[1]], tmp_path) == "Hello, Ann!\n"
-
-
-def test_the_demo_shows_a_killed_workers_jobs_come_back(tmp_path: Path) -> None:
-    said = run([sys.executable, str(ROOT / "examples" / "killed_worker.py")], tmp_path)
-
-    assert re.search(r"killed worker \d+ with SIGKILL: it held [1-9]\d* jobs", said)
-    assert re.search(r"^recovered from the killed worker +[1-9]\d*$", said, re.MULTILINE)
-    assert re.search(r"^lost +0$", said, re.MULTILINE)
-    assert re.search(r"^stuck +0$", said, re.MULTILINE)

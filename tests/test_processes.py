@@ -99,6 +99,7 @@ async def test_the_jobs_of_a_killed_worker_are_done_by_another(
         assert 1 <= ledger.started(job.id) <= job.attempts
 
 
+@pytest.mark.long
 @pytest.mark.accepts("REC-047", "REC-081", "MQ-014")
 async def test_workers_killed_again_and_again_lose_nothing(
     harness: SQLiteHarness, ledger: Ledger, start: Start

@@ -24,7 +24,7 @@ from unstuck.reaper import Reaper
 from unstuck.store import Share
 from unstuck.testing import SQLiteHarness
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.long]
 
 
 def plain_job(seconds: float = 0.0) -> int:

@@ -13,7 +13,7 @@ from unstuck.limits import Limits
 from unstuck.policy import Policy
 from unstuck.testing import SQLiteHarness
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def ends(running: asyncio.Task[Any], seconds: float) -> bool:

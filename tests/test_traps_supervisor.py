@@ -13,7 +13,7 @@ import pytest
 
 from unstuck import kin
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.long]
 
 
 def lives(pid: int) -> bool:

@@ -16,7 +16,7 @@ from unstuck.reaper import Reaper
 from unstuck.store import Share
 from unstuck.testing import SQLiteHarness
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def ends(running: asyncio.Task[Any], seconds: float) -> bool:
