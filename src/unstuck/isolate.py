@@ -28,7 +28,7 @@ from unstuck.telemetry import JsonLines
 
 log = logging.getLogger("unstuck.worker")
 
-DEAF = 2.0  # seconds between the request to end and the kill
+DEAF = 2.0  # seconds that a handler has to end when it is told to
 _PREPARED = ("sys_path", "sys_argv", "orig_dir", "dir")
 _MAIN = ("init_main_from_name", "init_main_from_path")
 News = asyncio.Queue[dict[str, Any]]

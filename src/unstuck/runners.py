@@ -14,11 +14,10 @@ from typing import Any
 from unstuck.context import Context, enter
 from unstuck.errors import Transient
 from unstuck.handler import Handler
-from unstuck.isolate import Isolation
+from unstuck.isolate import DEAF, Isolation
 
 log = logging.getLogger("unstuck.worker")
 
-DEAF = 2.0  # seconds that a handler has to end when its time is up
 Contexts = tuple[Context, ...]
 
 

@@ -15,6 +15,7 @@ from unstuck.errors import StoreError
 from unstuck.handler import Handler
 from unstuck.health import Vitals
 from unstuck.held import Held
+from unstuck.isolate import DEAF
 from unstuck.limits import Limits
 from unstuck.model import Job, Lease, Outcome, Settled, Verdict, Word, released
 from unstuck.outbox import Outbox
@@ -27,7 +28,6 @@ from unstuck.runners import isolated
 log = logging.getLogger("unstuck.worker")
 
 HOARD = 1.0  # seconds that a job leased ahead may wait for its start
-DEAF = 2.0  # seconds that a cancelled handler has to end
 STOPPED = "the worker stopped"
 NO_TOKEN = "no token was left"  # noqa: S105 - not that kind of token
 
@@ -196,10 +196,7 @@ class Slots:
         """The jobs that run together with this one: as many as there are and fit."""
         if isolated(handler, first.context):
             return [first]
-        alike = (
-            first.job.queue,
-            first.job.task,
-        )  # of one queue, because its rate and its policy hold for all
+        alike = first.job.queue, first.job.task  # of one queue: its rate and its policy hold for all of them
         others = [
             held
             for held in self._waiting
@@ -222,7 +219,9 @@ class Slots:
             ours = [held for held in group if held.verdict is Verdict.HELD]
             if len(ours) == 1:
                 [held] = ours
-                held.on_loop = handler is not None and handler.is_async
+                held.on_loop = (
+                    handler is not None and handler.is_async and not isolated(handler, held.context)
+                )
                 outcomes = [await perform(handler, held.context, held.policy, self._ground)]
             elif ours:
                 assert handler is not None

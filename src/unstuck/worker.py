@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from unstuck import kin
 from unstuck.app import Unstuck
 from unstuck.errors import StoreError, StoreUnavailable
-from unstuck.exchange import Exchange
+from unstuck.exchange import LONGEST_PAUSE, Exchange
 from unstuck.handler import Handler
 from unstuck.health import Vitals
 from unstuck.ids import process_id
@@ -38,7 +38,6 @@ from unstuck.upkeep import Upkeep, retention
 
 log = logging.getLogger("unstuck.worker")
 
-LONGEST_PAUSE = 5.0  # between tries while the store does not answer
 FAREWELL = 10.0  # seconds for the last settle of a worker that ends
 
 

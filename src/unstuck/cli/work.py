@@ -26,7 +26,7 @@ from unstuck.policy import number
 from unstuck.reaper import Reaper
 from unstuck.settings import LEVELS, Settings
 from unstuck.settings import load as load_settings
-from unstuck.supervisor import AT_ONCE, Supervisor, Told, command, telling
+from unstuck.supervisor import AT_ONCE, BAD_INPUT, HALTED, Supervisor, Told, command, telling
 from unstuck.telemetry import log_json
 from unstuck.worker import Worker
 
@@ -41,8 +41,6 @@ ENDING = (
     signal.SIGINT,
     signal.SIGHUP,
 )  # what people and service managers send to end a program
-WRONG_CODE = 2  # exit code of a worker that could not even start
-HALTED = 3  # exit code of a worker that must not be started again before somebody has looked
 
 
 @click.command()
@@ -155,7 +153,7 @@ async def _once(
             if watching is None:
                 return await running, None
             await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
-            if running.done() and running.result() == WRONG_CODE:  # wait until somebody has mended it
+            if running.done() and running.result() == BAD_INPUT:  # wait until somebody has mended it
                 ending = asyncio.create_task(stopped.wait())
                 await asyncio.wait([ending, watching], return_when=asyncio.FIRST_COMPLETED)
                 ending.cancel()
