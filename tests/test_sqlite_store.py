@@ -239,13 +239,14 @@ async def test_leasing_and_settling_touch_only_the_rows_they_are_about(harness: 
     lease = plan(harness.store, sql["lease"], seqs="[]", now=1, owner="w", leases="{}")
     read = plan(harness.store, sql["read"], seqs="[]")
     settle = plan(harness.store, sql["settle"], outcomes="[]", now=1)
+    complete = plan(harness.store, sql["complete"], outcomes="[]", now=1)
     beat = plan(harness.store, sql["heartbeat"], beats="[]", now=1)
 
     for found in (lease, read):
         assert "SEARCH job USING INTEGER PRIMARY KEY" in found
-    for found in (settle, beat):
+    for found in (settle, complete, beat):
         assert "SEARCH job USING INDEX job_address (id=? AND queue=?)" in found
-    for found in (lease, read, settle, beat):
+    for found in (lease, read, settle, complete, beat):
         assert "SCAN job" not in found
 
 

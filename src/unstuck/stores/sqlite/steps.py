@@ -233,6 +233,9 @@ def _verdict(tx: Transaction, beat: Beat) -> Verdict:
 
 def _end(tx: Transaction, outcomes: Sequence[Outcome]) -> int:
     """How many of the leases were ended."""
+    if all(outcome.word is Word.COMPLETED for outcome in outcomes):
+        done = [(*outcome.lease, json_text(outcome.result)) for outcome in outcomes]
+        return tx.change("complete", {"outcomes": json_text(done), "now": tx.now})
     facts = json_text([rows.outcome_facts(outcome, tx.now) for outcome in outcomes])
     return tx.change("settle", {"outcomes": facts, "now": tx.now})
 
