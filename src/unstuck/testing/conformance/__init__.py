@@ -19,6 +19,7 @@ from unstuck.testing.conformance.heartbeat import *
 from unstuck.testing.conformance.lanes import *
 from unstuck.testing.conformance.lease import *
 from unstuck.testing.conformance.limits import *
+from unstuck.testing.conformance.looking import *
 from unstuck.testing.conformance.machine import *
 from unstuck.testing.conformance.operate import *
 from unstuck.testing.conformance.priority import *

@@ -1,0 +1,137 @@
+"""What operators are told, and small changes they make: explain, edit, places in line, buckets, checks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from unstuck.explain import explain
+from unstuck.model import Ref, Worker, completed, failed, retried
+from unstuck.store import Store
+from unstuck.testing.conformance.given import counts, enqueued, leased, look, now, one_leased, trouble
+from unstuck.testing.harness import Harness
+
+RATE = {"rate": {"count": 2, "per": 60.0, "bucket": ""}}
+
+
+async def why(store: Store, ref: Ref) -> str:
+    return await explain(store, await look(store, ref))
+
+
+async def alive(store: Store, **facts: object) -> None:
+    await store.heartbeat(Worker(id="w", queues=("q",), tasks=("task",), **facts), [])  # type: ignore[arg-type]
+
+
+async def test_explain_tells_apart_why_a_job_waits(harness: Harness) -> None:
+    [ref] = await enqueued(harness.store)
+    [later] = await enqueued(harness.store, delay=60)
+
+    assert await why(harness.store, ref) == "No worker takes queue 'q': start one that does."
+    await harness.store.heartbeat(Worker(id="w", queues=("q",), tasks=("another",)), [])
+    assert (await why(harness.store, ref)).startswith("Task 'task' is unknown to every worker of queue 'q'")
+    await alive(harness.store)
+    assert await why(harness.store, ref) == "It is the next of queue 'q' and waits for a free worker."
+    [behind] = await enqueued(harness.store)
+    assert await why(harness.store, behind) == "It waits behind 1 other due jobs of queue 'q'."
+    assert (await why(harness.store, later)).startswith("It is due in ")
+    await harness.store.pause("q", "the provider is down")
+    assert (await why(harness.store, ref)).startswith("Queue 'q' is paused: the provider is down.")
+
+
+async def test_explain_tells_which_limit_keeps_a_job_waiting(harness: Harness) -> None:
+    [ref] = await enqueued(harness.store)
+    await alive(harness.store, limits={"q": RATE})
+    assert "waits for a free worker" in await why(harness.store, ref)
+
+    await harness.store.take("q", 2, 2, 60.0)
+    told = await why(harness.store, ref)
+    assert told.startswith("Queue 'q' is rate limited (2 in 60 s) for another ")
+    await harness.store.close("q", 300.0)
+    left = float((await why(harness.store, ref)).split("another ")[1].split(" s")[0])
+    assert left == pytest.approx(300, abs=20)
+
+    await alive(harness.store, limits={"q": {"limit": 1}})
+    await enqueued(harness.store, priority=9)
+    await leased(harness.store)
+    assert "runs at most 1 jobs at a time" in await why(harness.store, ref)
+
+
+async def test_explain_tells_who_holds_a_job_and_how_one_ended(harness: Harness) -> None:
+    job = await one_leased(harness.store, owner="somebody", max_attempts=2)
+    assert (await why(harness.store, job.ref)).startswith("It is running: held by somebody for another ")
+    await harness.age(61)
+    assert (await why(harness.store, job.ref)).startswith("Its lease by somebody ran out ")
+    await harness.store.settle([retried(job.lease, trouble(), 60.0)])
+    assert "(attempt 1 failed: trouble)" in await why(harness.store, job.ref)
+
+    [dead, done, gone] = [await one_leased(harness.store) for _ in range(3)]
+    await harness.store.settle([failed(dead.lease, trouble()), completed(done.lease)])
+    await harness.store.cancel([gone.ref])
+    assert "after 1 of 3 attempts (trouble: it did not work)" in await why(harness.store, dead.ref)
+    assert (await why(harness.store, done.ref)).startswith("It completed ")
+    assert (await why(harness.store, gone.ref)).startswith("It was cancelled ")
+
+
+async def test_an_edit_moves_a_waiting_job_in_line(harness: Harness) -> None:
+    first, second = await enqueued(harness.store, 2)
+
+    assert await harness.store.edit([second], priority=9) == 1
+    assert [await harness.store.place(ref) for ref in (first, second)] == [1, 0]
+    assert [job.id for job in await leased(harness.store, 2)] == [second.id, first.id]
+
+
+async def test_an_edit_of_the_time_delays_a_job_or_makes_it_due(harness: Harness) -> None:
+    [soon] = await enqueued(harness.store)
+    [late] = await enqueued(harness.store, delay=3600)
+    at = now() + timedelta(hours=1)
+
+    assert await harness.store.edit([soon], run_at=at) == 1
+    assert await harness.store.edit([late], run_at=now() - timedelta(seconds=5)) == 1
+    assert abs((await look(harness.store, soon)).run_at - at) < timedelta(seconds=1)
+    assert [job.id for job in await leased(harness.store, 9)] == [late.id]
+    assert "edited" in [event.type for event in await harness.store.events(job=soon)]
+
+
+async def test_only_jobs_that_wait_are_edited(harness: Harness) -> None:
+    held = await one_leased(harness.store)
+    done = await one_leased(harness.store)
+    await harness.store.settle([completed(done.lease)])
+    before = [await look(harness.store, job.ref) for job in (held, done)]
+
+    refs = [held.ref, done.ref, Ref("q", "nobody"), Ref("other", held.id)]
+    assert await harness.store.edit(refs, priority=5, run_at=now()) == 0
+    assert [await look(harness.store, job.ref) for job in (held, done)] == before
+    assert await harness.store.edit([], priority=5) == 0
+
+
+async def test_a_bucket_can_be_looked_at_without_taking_from_it(harness: Harness) -> None:
+    assert await harness.store.bucket("b") == (0, 0.0, 0.0)
+    await harness.store.take("b", 2, 5, 60.0)
+    await harness.store.close("b", 30.0)
+    out, first_back, closed_for = await harness.store.bucket("b")
+    assert out == 2
+    assert first_back == pytest.approx(60, abs=10)
+    assert closed_for == pytest.approx(30, abs=10)
+    await harness.age(31)
+    assert (await harness.store.take("b", 5, 5, 60.0)).granted == 3
+
+
+async def test_how_long_the_next_in_line_has_waited_is_known(harness: Harness) -> None:
+    assert (await counts(harness.store)).waited is None
+    await enqueued(harness.store, delay=3600)
+    assert (await counts(harness.store)).waited is None
+    await enqueued(harness.store)
+    await harness.age(90)
+    assert (await counts(harness.store)).waited == pytest.approx(90, abs=10)
+
+
+async def test_a_store_in_use_breaks_no_rule(harness: Harness) -> None:
+    await enqueued(harness.store, 3)
+    job = await one_leased(harness.store, max_attempts=1)
+    await harness.store.settle([failed(job.lease, trouble())])
+    await leased(harness.store)
+
+    assert await harness.store.verify() == []
+    levels = {finding.level for finding in await harness.store.checkup()}
+    assert "failure" not in levels
