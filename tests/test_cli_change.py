@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.command import Answer, Command, said
 
-pytestmark = pytest.mark.anyio
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

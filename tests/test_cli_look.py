@@ -25,6 +25,8 @@ from unstuck.health import health_status
 from unstuck.model import Category, Failure, NewJob, Worker, failed
 from unstuck.store import Counts, Share, Store
 
+pytestmark = pytest.mark.slow  # on further Pythons test_cli.py says enough
+
 
 def at(folder: Path, work: Callable[[Store], Awaitable[Any]]) -> Any:
     async def run() -> Any:
@@ -247,7 +249,6 @@ def test_top_in_a_real_terminal(run: Command, tmp_path: Path) -> None:
         subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
 
 
-@pytest.mark.slow
 def test_reload_starts_anew_when_the_code_changes_and_waits_while_it_is_broken(tmp_path: Path) -> None:
     code = TASKS.replace("elsewhere.db", "jobs.db")
     (tmp_path / "tasks.py").write_text(code)
@@ -269,7 +270,6 @@ def test_reload_starts_anew_when_the_code_changes_and_waits_while_it_is_broken(t
         assert worker.wait(20) == 0
 
 
-@pytest.mark.slow
 def test_the_demo_accounts_for_every_job(tmp_path: Path) -> None:
     env = os.environ | {"TMPDIR": str(tmp_path)}
     argv = [sys.executable, "-m", "unstuck", "demo", "--json"]

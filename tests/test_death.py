@@ -35,7 +35,9 @@ async def brooding(workers: Workers, child: Child) -> tuple[Ref, list[int]]:
     return ref, pids
 
 
-@pytest.mark.parametrize(("how", "cause"), [("66", "exit code 66"), ("kill", SIGKILLED)])
+@pytest.mark.parametrize(
+    ("how", "cause"), [pytest.param("66", "exit code 66", marks=pytest.mark.long), ("kill", SIGKILLED)]
+)
 async def test_a_poison_job_among_fifty_that_run_takes_them_with_it_once(
     workers: Workers, how: str, cause: str
 ) -> None:
@@ -180,7 +182,13 @@ async def test_supervisor_and_worker_killed_together_leave_nobody_and_are_replac
 
 
 @pytest.mark.accepts("REC-042", "REC-043", "REC-050")
-@pytest.mark.parametrize("options", [(), ("--mount-proc",)], ids=["foreign /proc", "own /proc"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="foreign /proc", marks=pytest.mark.long),
+        pytest.param(("--mount-proc",), id="own /proc"),
+    ],
+)
 async def test_a_worker_of_another_pid_namespace_waits_for_the_lease(
     workers: Workers, options: tuple[str, ...]
 ) -> None:

@@ -196,7 +196,14 @@ async def test_when_the_grace_is_over_the_rest_is_given_back(workers: Workers) -
     await nothing_is_held(workers)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.long),
+    ],
+)
 async def test_a_signal_to_all_processes_of_a_service_stops_it_gently(
     workers: Workers, number: signal.Signals
 ) -> None:

@@ -28,7 +28,7 @@ from unstuck.telemetry import tell_failure
 
 log = logging.getLogger("unstuck.worker")
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
-QUOTA_REST = 5.0  # seconds in which nothing more is started, until the pause is known to all
+QUOTA_REST = 1.0  # seconds in which nothing more is started, until the pause is known to all
 SHORTEST_REFUSAL = 1.0  # seconds to stay away when somebody asks us to, and says not for how long
 
 
