@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -57,12 +58,15 @@ async def play(folder: Path, show: Show) -> Deeds:
 
 
 def _jobs() -> list[NewJob]:
-    calls = [tasks.poison.call()]
-    for kind, count in KINDS.items():
-        if kind != "poison":
-            task = tasks.app.tasks[kind]
-            calls += [task.call(number) for number in range(count)]
-    return [call.job for call in calls]
+    """The poison first, then all kinds mixed, always in the same way."""
+    calls = [
+        tasks.app.tasks[kind].call(number)
+        for kind, count in KINDS.items()
+        if kind != "poison"
+        for number in range(count)
+    ]
+    random.Random(7).shuffle(calls)  # noqa: S311 - not a secret
+    return [call.job for call in (tasks.poison.call(), *calls)]
 
 
 async def _start(folder: Path) -> asyncio.subprocess.Process:

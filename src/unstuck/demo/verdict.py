@@ -28,8 +28,8 @@ async def judge(jobs: Jobs, folder: Path, deeds: Deeds) -> Verdict:
     unfinished = [job for job in everything if job.status in (Status.PENDING, Status.PROCESSING)]
     effects = [line.split() for line in (folder / "effects").read_text().splitlines()]
     did = Counter(id_ for what, _, id_, _ in effects if what == "did")
-    recovered = [job for job in everything if await _crashed_with(jobs, job, deeds.killed)]
-    slowest = max((_delay(job, deeds) for job in recovered), default=0.0)
+    recovered = [seconds for job in everything for seconds in await _recovered_after(jobs, job, deeds)]
+    slowest = max(recovered, default=0.0)
     refused = _refused(folder)
     causes = Counter(f"{job.queue}: {job.error.code if job.error else '?'}" for job in dead)
     wrong = [
@@ -46,7 +46,7 @@ async def judge(jobs: Jobs, folder: Path, deeds: Deeds) -> Verdict:
         ("completed", str(len(done))),
         *((f"dead letter, {cause}", str(count)) for cause, count in sorted(causes.items())),
         ("recovered after the kill", str(len(recovered))),
-        ("  the slowest of them ran again after", f"{slowest:.1f} s"),
+        ("  the slowest of them was free again after", f"{slowest:.2f} s"),
         ("zombie writes refused", str(refused)),
         ("effects seen outside of the store", str(len(did))),
         ("  of these done twice, by a zombie", str(sum(count > 1 for count in did.values()))),
@@ -69,21 +69,16 @@ async def _all(jobs: Jobs) -> list[Job]:
             return found
 
 
-async def _crashed_with(jobs: Jobs, job: Job, worker: str) -> bool:
-    """Whether the job was taken from that worker because it died."""
-    if not job.crashes:
-        return False
-    events = await jobs.events(job=job.ref)
-    return any(
-        event.type.startswith(("crash:", "reaper:")) and event.data["details"].get("worker") == worker
-        for event in events
-    )
-
-
-def _delay(job: Job, deeds: Deeds) -> float:
-    if job.started_at is None or deeds.killed_at is None:
-        return 0.0
-    return max(0.0, (job.started_at - deeds.killed_at).total_seconds())
+async def _recovered_after(jobs: Jobs, job: Job, deeds: Deeds) -> list[float]:
+    """Seconds from the kill until the job was taken from the killed worker; nothing if it did not have it."""
+    if not job.crashes or deeds.killed_at is None:
+        return []
+    return [
+        max(0.0, (event.at - deeds.killed_at).total_seconds())
+        for event in await jobs.events(job=job.ref)
+        if event.type.startswith(("crash:", "reaper:"))
+        and event.data["details"].get("worker") == deeds.killed
+    ]
 
 
 def _refused(folder: Path) -> int:
