@@ -21,6 +21,7 @@ from support.waiting import until
 
 from unstuck import open_store
 from unstuck.cli.frames import View, frame, span
+from unstuck.doctor import doctor
 from unstuck.health import health_status
 from unstuck.model import Category, Failure, NewJob, Worker, failed
 from unstuck.store import Counts, Share, Store
@@ -122,6 +123,35 @@ def test_verify_names_each_broken_rule(run: Command, tmp_path: Path) -> None:
     broken = " | ".join(json.loads(answer.stdout)["broken"])
     for rule in ("crashes are attempts", "a place in line is that of its time", "are JSON"):
         assert rule in broken
+
+
+def test_the_doctor_sees_a_queue_grow(run: Command, tmp_path: Path) -> None:
+    """More wait at the second look than at the first, and more than a hundred."""
+
+    async def growing(store: Store) -> list[Any]:
+        await store.enqueue([NewJob(queue="q", task="t", id=f"{n}") for n in range(101)])
+        await store.heartbeat(Worker(id="w", queues=("q",)), [])
+
+        async def more() -> None:
+            await asyncio.sleep(0.1)
+            await store.enqueue([NewJob(queue="q", task="t", id="one more")])
+
+        found, _ = await asyncio.gather(doctor(store, seconds=0.5), more())
+        return found
+
+    told = [finding.what for finding in at(tmp_path, growing) if finding.level == "warning"]
+    assert told == ["queue q grows: 102 jobs wait, 1 more than a moment ago"]
+
+
+def test_what_prints_prints_json_when_asked(run: Command) -> None:
+    assert said(run("init", "--json"))["wrote"] == "unstuck.toml"
+    assert said(run("pause", "mail", "--json")) == {"queue": "mail", "paused": "paused by hand"}
+    assert said(run("resume", "mail", "--json")) == {"queue": "mail", "resumed": True}
+    assert said(run("top", "--json"))["health"]["status"] == "HEALTHY"
+    assert said(run("status", "--json")) == []
+    assert said(run("verify", "--json")) == {"broken": []}
+    for verb in ("jobs", "dead"):
+        assert said(run(verb, "--json"))["jobs"] == []
 
 
 def test_completion_is_printed_for_each_shell(run: Command) -> None:

@@ -41,8 +41,9 @@ recovery = 60     # seconds between recoveries of lost jobs
 
 @click.command()
 @store_option
+@json_option
 @plainly
-def init(store: str | None) -> None:
+def init(store: str | None, as_json: bool) -> None:
     """Create or update the store's schema, and write a sample unstuck.toml if there is none."""
     url = named(store)
 
@@ -51,13 +52,14 @@ def init(store: str | None) -> None:
             await opened.migrate()
 
     run_async(work())
-    say(f"the store is ready: {url}")
     file = Path(FILE)
-    if file.exists():
-        say(f"{FILE} is there already and was left as it is")
-    else:
+    if written := not file.exists():
         file.write_text(SAMPLE.format(store=redact(url, 500)))
-        say(f"wrote {FILE}")
+    if as_json:
+        print_json({"store": redact(url, 500), "wrote": FILE if written else None})
+        return
+    say(f"the store is ready: {url}")
+    say(f"wrote {FILE}" if written else f"{FILE} is there already and was left as it is")
 
 
 @click.command()

@@ -13,15 +13,16 @@ from unstuck.store import Counts
 @click.argument("queue")
 @click.option("--why", default="paused by hand", show_default=True, help="Told to whoever asks.")
 @store_option
+@json_option
 @plainly
-def pause(queue: str, why: str, store: str | None) -> None:
+def pause(queue: str, why: str, store: str | None, as_json: bool) -> None:
     """Stop leasing jobs of QUEUE; running ones go on."""
 
     async def work(jobs: Jobs) -> None:
         await jobs.pause(queue, why)
 
     with_jobs(store, work)
-    say(f"queue {queue} is paused: {why}")
+    print_json({"queue": queue, "paused": why}) if as_json else say(f"queue {queue} is paused: {why}")
 
 
 @click.command()

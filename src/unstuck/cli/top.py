@@ -9,7 +9,7 @@ import sys
 import click
 
 from unstuck.cli.frames import Line, View, frame, look
-from unstuck.cli.output import named, plainly, store_option
+from unstuck.cli.output import json_option, named, plainly, print_json, store_option
 from unstuck.errors import StoreError
 from unstuck.jobs import Jobs
 from unstuck.policy import number
@@ -23,8 +23,9 @@ ESCAPE = 27
 @click.option("--every", type=float, default=1.0, show_default=True, help="Seconds between two looks.")
 @click.option("--once", is_flag=True, help="Print one look and end; so it does where there is no terminal.")
 @store_option
+@json_option
 @plainly
-def top(every: float, once: bool, store: str | None) -> None:
+def top(every: float, once: bool, store: str | None, as_json: bool) -> None:
     """Watch queues, workers and jobs as they run. q quits."""
     url = named(store)
     number("every", every, 0.1, 60.0)
@@ -33,7 +34,9 @@ def top(every: float, once: bool, store: str | None) -> None:
         try:
             runner.run(opened.migrate())
             jobs = Jobs(opened)
-            if once or not sys.stdout.isatty():
+            if as_json:
+                print_json(runner.run(look(jobs)))
+            elif once or not sys.stdout.isatty():
                 for line in frame(runner.run(look(jobs)), None, url, *PIPED):
                     click.echo(line.text)
             else:
