@@ -4,6 +4,8 @@ import asyncio
 import gc
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -366,3 +368,22 @@ def test_the_umask_does_not_open_the_file(tmp_path: Path) -> None:
 async def _open_and_close(folder: Path) -> None:
     async with open_store(f"sqlite:///{folder}/jobs.db") as store:
         await store.migrate()
+
+
+async def test_a_second_store_of_a_process_does_not_cost_the_first_its_locks(harness: SQLiteHarness) -> None:
+    """Closing any descriptor of a file drops all locks that the process has on it, SQLite's included.
+
+    Another process that came and went would then take itself for the last one, and delete the log that is in use.
+    """
+    file = harness.url.removeprefix("sqlite:///")
+    count = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(*c.execute('SELECT count(*) FROM job').fetchone()); c.close()"
+
+    def seen_elsewhere() -> bytes:
+        return subprocess.run([sys.executable, "-c", count, file], check=True, capture_output=True).stdout
+
+    async with harness.store.twin():
+        await enqueued(harness.store, 2)
+        assert seen_elsewhere() == b"2\n"
+        assert Path(f"{file}-wal").exists()
+        await enqueued(harness.store, 3)
+        assert seen_elsewhere() == b"5\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from unstuck.errors import ConfigError, SchemaError, StoreDamaged, StoreError, S
 
 APPLICATION = 0x756E7374  # "unst", in the file's header: tells our files from other people's
 PATIENCE = 60.0  # seconds to wait for other processes' writes before giving up
+_creating = threading.Lock()  # nobody opens the file between its creation and the close that follows
 _UNAVAILABLE = (
     apsw.BusyError,
     apsw.LockedError,
@@ -27,15 +29,24 @@ _UNAVAILABLE = (
 
 
 def create(path: str) -> None:
-    """Make the file, readable by its owner only, if it is not there; its -wal and -shm take the same mode."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"store file {path!r}: the folder {str(Path(path).parent)!r} does not exist; create it"
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"store file {path!r} cannot be opened for writing: {error.strerror}") from None
+    """Make the file, readable by its owner only, if it is not there; its -wal and -shm take the same mode.
+
+    A file that is there is not opened here: closing *any* descriptor of a file drops all locks that this process
+    has on it, and SQLite's with them. Another process would then delete the log that we write to.
+    """
+    with _creating:
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            if Path(path).is_dir() or not os.access(path, os.R_OK | os.W_OK):
+                why = "Is a directory" if Path(path).is_dir() else "Permission denied"
+                raise ConfigError(f"store file {path!r} cannot be opened for writing: {why}") from None
+        except FileNotFoundError:
+            raise ConfigError(
+                f"store file {path!r}: the folder {str(Path(path).parent)!r} does not exist; create it"
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"store file {path!r} cannot be opened for writing: {error.strerror}") from None
 
 
 def connect(path: str) -> apsw.Connection:
