@@ -1,6 +1,5 @@
 """What a real worker makes of its environment when it starts."""
 
-import sqlite3
 import subprocess
 import sys
 import time
@@ -8,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import apsw
 import pytest
 from support.processes import Child
 from support.waiting import until, until_async
@@ -159,14 +159,12 @@ async def test_a_file_of_the_first_release_is_recovered_as_it_is(tmp_path: Path)
         "INSERT INTO job (queue, id, task, status, payload, created_at, run_at, attempts, max_attempts, fence, owner, "
         "lease_until, heartbeat_at) VALUES ('q', ?, 't', 'processing', '{}', 1, 1, 1, 3, 5, 'w', 2, 1)"
     )
-    with sqlite3.connect(file) as old:
-        old.executescript(f"{first}; PRAGMA application_id = {0x756E7374}; PRAGMA user_version = 1;")
-        old.execute(insert, ("before",))
-    old.close()
+    old = apsw.Connection(str(file))
+    old.execute(f"{first}; PRAGMA application_id = {0x756E7374}; PRAGMA user_version = 1;")
+    old.execute(insert, ("before",))
 
     async with Reaper(f"sqlite:///{file}", interval=60) as reaper:
-        with sqlite3.connect(file) as old:
-            old.execute(insert, ("after",))
+        old.execute(insert, ("after",))
         old.close()
         assert len(await reaper.recover()) == 1
         jobs = (await reaper._store.find(Filter())).jobs
