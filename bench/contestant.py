@@ -93,7 +93,16 @@ def ours(concurrency: int) -> Contestant:
         name="unstuck",
         module="bench.ours",
         done="SELECT coalesce(sum(value), 0) FROM counter WHERE name = 'completed'",
-        worker=(str(command), "worker", "bench.ours:app", "--concurrency", str(concurrency)),
+        # Without a supervisor, so that it is the worker's memory that is measured.
+        worker=(
+            str(command),
+            "worker",
+            "bench.ours:app",
+            "--processes",
+            "0",
+            "--concurrency",
+            str(concurrency),
+        ),
     )
 
 
