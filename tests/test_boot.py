@@ -1,8 +1,10 @@
 """What a real worker makes of its environment when it starts."""
 
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -123,6 +125,21 @@ async def test_the_interval_of_the_reaper_is_its_variable_in_seconds(
     with Child([*UNSTUCK, "reap"], tmp_path / "reap.log", env=env) as reaper:
         assert reaper.wait(20) == 2
         assert reaper.says("REAPER_INTERVAL_SEC")
+
+
+async def test_a_reaper_alone_serves_its_metrics(harness: SQLiteHarness, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    argv = [*UNSTUCK, "reap", "--interval", "1", "--metrics-port", str(port), "--store", harness.url]
+    with Child(argv, tmp_path / "reap.log", env={"PYTHONPATH": _path()}) as reaper:
+        address = reaper.until_line("metrics at").split("metrics at ")[1].split('"')[0]
+
+        def scraped() -> str:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                text: str = answer.read().decode()
+            return text if 'reaper_scan_duration_ms{worker="reaper-' in text else ""
+
+        assert "unstuck_up 1.0" in until(scraped, 20, "its scan to be told", reaper.log)
 
 
 @pytest.mark.long

@@ -39,6 +39,9 @@ REAPER = {
 }
 
 
+Scan = Callable[[], tuple[str, float] | None]
+
+
 class Snapshot(NamedTuple):
     """All that the metrics are made of."""
 
@@ -63,17 +66,21 @@ async def exposition(store: Store) -> bytes:
 
 
 class StoreCollector(Collector):
-    """Asks for a snapshot at every scrape; None means that the store does not answer."""
+    """Asks for a snapshot at every scrape; None means that the store does not answer.
 
-    def __init__(self, ask: Callable[[], Snapshot | None]) -> None:
+    ``scan`` tells of a reaper of this process that belongs to no worker: its name, and how long its last scan took.
+    """
+
+    def __init__(self, ask: Callable[[], Snapshot | None], scan: Scan = lambda: None) -> None:
         self._ask = ask
+        self._scan = scan
 
     def collect(self) -> Iterator[Metric]:
         seen = self._ask()
         yield GaugeMetricFamily("unstuck_up", "Whether the store answers.", value=float(seen is not None))
         if seen is not None:
             yield from _of_queues(seen.counts)
-            yield from _of_workers(alive(seen.workers, seen.now))
+            yield from _of_workers(alive(seen.workers, seen.now), self._scan())
 
     def describe(self) -> list[Metric]:
         """Nothing beforehand, or registering would already ask the store."""
@@ -104,13 +111,15 @@ def _of_queues(counts: list[Counts]) -> Iterator[Metric]:
     yield from (jobs, paused, outcomes, *reaped.values())
 
 
-def _of_workers(workers: list[Worker]) -> Iterator[Metric]:
+def _of_workers(workers: list[Worker], own: tuple[str, float] | None) -> Iterator[Metric]:
     yield GaugeMetricFamily("unstuck_workers", "Workers that gave a sign of life lately.", value=len(workers))
     running = GaugeMetricFamily("unstuck_worker_running", "Jobs that run in a worker.", labels=["worker"])
     healthy = GaugeMetricFamily("unstuck_worker_healthy", "1 while it says HEALTHY.", labels=["worker"])
     scan = GaugeMetricFamily(
-        "reaper_scan_duration_ms", "How long the last scan of a worker's reaper took.", labels=["worker"]
+        "reaper_scan_duration_ms", "How long the last scan of a reaper took.", labels=["worker"]
     )
+    if own is not None:
+        scan.add_metric([own[0]], own[1])
     for worker in workers:
         running.add_metric([worker.id], worker.running)
         healthy.add_metric([worker.id], float(worker.health.status == HEALTHY))
@@ -119,18 +128,18 @@ def _of_workers(workers: list[Worker]) -> Iterator[Metric]:
     yield from (running, healthy, scan)
 
 
-def _registry(ask: Callable[[], Snapshot | None]) -> CollectorRegistry:
+def _registry(ask: Callable[[], Snapshot | None], scan: Scan = lambda: None) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(StoreCollector(ask))
+    registry.register(StoreCollector(ask, scan))
     return registry
 
 
 class MetricsServer:
     """Answers scrapes in threads of its own until closed. ``port`` is the one it listens on."""
 
-    def __init__(self, store: Callable[[], Store], port: int, host: str) -> None:
+    def __init__(self, store: Callable[[], Store], port: int, host: str, scan: Scan = lambda: None) -> None:
         self._reader = _Reader(store)
-        app = make_wsgi_app(_registry(self._reader.ask))
+        app = make_wsgi_app(_registry(self._reader.ask, scan))
         kind = _Server6 if ":" in host else _Server
         try:
             self._http = make_server(host, port, app, server_class=kind, handler_class=_Quiet)
@@ -158,11 +167,13 @@ class MetricsServer:
         self._reader.close()
 
 
-def serve_metrics(store_url: str, port: int, host: str = "127.0.0.1") -> MetricsServer:
+def serve_metrics(
+    store_url: str, port: int, host: str = "127.0.0.1", *, scan: Scan = lambda: None
+) -> MetricsServer:
     """Serve the metrics of a store over HTTP; port 0 picks a free one. Close it, or use it in ``with``."""
     whole("port", port, 0, 65535)
     open_store(store_url)  # a wrong URL is told now, a store that is down at every scrape
-    return MetricsServer(lambda: open_store(store_url), port, host)
+    return MetricsServer(lambda: open_store(store_url), port, host, scan)
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -85,6 +85,10 @@ class Reaper:
             await asyncio.gather(self._running, return_exceptions=True)
         await self._stack.aclose()
 
+    def last_scan(self) -> tuple[str, float] | None:
+        """Its name and how many milliseconds its last scan took, if there was one."""
+        return None if self.scan_ms is None else (self.owner, self.scan_ms)
+
     async def run(self) -> None:
         """Recover at once, then every interval and whenever the next lease ends, until cancelled."""
         await self.begin()

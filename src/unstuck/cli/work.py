@@ -168,13 +168,13 @@ async def _once(
             watching.cancel()
 
 
-def metrics(url: str, port: int | None) -> AbstractContextManager[object]:
+def metrics(url: str, port: int | None, reaper: Reaper | None = None) -> AbstractContextManager[object]:
     """Serves metrics while it is entered, if there is a port to do so; the library is loaded only then."""
     if port is None or not url:
         return nullcontext()
     from unstuck.metrics import serve_metrics
 
-    server = serve_metrics(url, port)
+    server = serve_metrics(url, port, scan=reaper.last_scan if reaper else lambda: None)
     log.info("metrics at http://127.0.0.1:%d/metrics", server.port)
     return server
 
@@ -209,13 +209,14 @@ def reap(
     async def work(jobs: Jobs) -> int:
         if once:
             return await jobs.recover_stale_jobs()
-        task = asyncio.create_task(Reaper(jobs.store, interval=settings.recovery).run())
+        reaper = Reaper(jobs.store, interval=settings.recovery)
+        task = asyncio.create_task(reaper.run())
 
         def stop(*, at_once: bool = False) -> None:  # noqa: ARG001 - it always ends at once
             task.cancel()
 
         on_signals(stop)
-        with metrics(named(settings.store), settings.metrics_port):
+        with metrics(named(settings.store), settings.metrics_port, reaper):
             await asyncio.wait([task])
         return 0
 
