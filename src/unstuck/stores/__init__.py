@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from unstuck.errors import ConfigError
 from unstuck.redact import redact
@@ -13,7 +13,8 @@ def open_store(url: str) -> Store:
     """The store behind a URL, not opened yet; its driver is imported only here.
 
     ``sqlite:///jobs.db`` is a file beside you, ``sqlite:////var/lib/jobs.db`` one by its full path,
-    ``sqlite:///:memory:`` one that is gone when it is closed. ``?events=all`` also records routine events.
+    ``sqlite:///:memory:`` one that is gone when it is closed. ``postgresql://user@host/database`` is a schema in a
+    database, ``?schema=unstuck`` unless you name another. ``?events=all`` also records routine events.
     """
     shown = repr(redact(str(url), 100))
     try:
@@ -21,8 +22,18 @@ def open_store(url: str) -> Store:
         parts.path.encode()
     except ValueError as error:
         raise ConfigError(f"store {shown} is no URL: {error}") from None
-    if parts.scheme != "sqlite":
-        raise ConfigError(f"store {shown} is not known: use sqlite:///path/to/file.db")
+    match parts.scheme:
+        case "sqlite":
+            return _sqlite(parts, shown)
+        case "postgresql" | "postgres":
+            return _postgres(parts, shown)
+        case _:
+            raise ConfigError(
+                f"store {shown} is not known: use sqlite:///path/to/file.db or postgresql://user@host/database"
+            )
+
+
+def _sqlite(parts: SplitResult, shown: str) -> Store:
     if parts.fragment:
         raise ConfigError(f"store {shown} has a '#', which ends the file's name: name the file otherwise")
     if parts.netloc or len(parts.path) < 2:
@@ -38,3 +49,14 @@ def open_store(url: str) -> Store:
     from unstuck.stores.sqlite.store import SQLiteStore
 
     return SQLiteStore(parts.path[1:], all_events=events == "all")
+
+
+def _postgres(parts: SplitResult, shown: str) -> Store:
+    try:
+        from unstuck.stores.postgres.place import place
+        from unstuck.stores.postgres.store import PostgresStore
+    except ImportError as error:
+        raise ConfigError(
+            f"store {shown} needs a driver that is not installed ({error.name}): pip install 'unstuck[postgres]'"
+        ) from None
+    return PostgresStore(place(parts, shown))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -74,6 +75,50 @@ class SQLiteHarness:
             connection.close()
 
 
+class PostgresHarness:
+    """``async with PostgresHarness("postgresql://…")``: a new schema in that database, dropped at the end."""
+
+    def __init__(self, url: str, options: str = "") -> None:
+        self._schema = f"harness_{secrets.token_hex(6)}"
+        self._database = url
+        self.url = f"{url}{'&' if '?' in url else '?'}schema={self._schema}{options}"
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self.store = await self.another()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.aclose()
+        await self.rows("DROP SCHEMA {schema} CASCADE")
+
+    async def another(self) -> Store:
+        store = await self._opened.enter_async_context(open_store(self.url))
+        await store.migrate()
+        return store
+
+    async def age(self, seconds: float) -> None:
+        for table, columns in _POSTGRES_TIMES.items():
+            changes = ", ".join(f"{name} = {name} - make_interval(secs => {seconds})" for name in columns)
+            await self.rows(f"UPDATE {{schema}}.{table} SET {changes}")
+
+    async def forget_lease(self, ref: Ref) -> None:
+        await self.rows(
+            "UPDATE {schema}.jobs SET lease_expires_at = NULL, last_heartbeat_at = NULL WHERE id = %s AND queue = %s",
+            (ref.id, ref.queue),
+        )
+
+    async def rows(self, sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement in the database, past the store."""
+        from psycopg import AsyncConnection
+
+        async with await AsyncConnection.connect(self._database, autocommit=True) as connection:
+            cursor = await connection.execute(sql.replace("{schema}", self._schema).encode(), params)
+            return await cursor.fetchall() if cursor.description else []
+
+
 _TIMES = {
     "job": ["created_at", "run_at", "rank", "started_at", "finished_at", "lease_until", "heartbeat_at"],
     "event": ["at"],
@@ -82,4 +127,21 @@ _TIMES = {
     "bucket": ["closed_until"],
     "schedule": ["slot"],
     "queue": ["paused_at"],
+}
+_POSTGRES_TIMES = {
+    "jobs": [
+        "created_at",
+        "next_earliest_run_at",
+        "rank",
+        "started_at",
+        "finished_at",
+        "lease_expires_at",
+        "last_heartbeat_at",
+    ],
+    "job_events": ["at"],
+    "workers": ["started_at", "seen_at"],
+    "tokens": ["free_at"],
+    "buckets": ["closed_until"],
+    "schedules": ["slot"],
+    "queues": ["paused_at"],
 }

@@ -9,8 +9,8 @@ from pathlib import Path
 from unstuck.store import Finding
 from unstuck.stores.sqlite.writer import Transaction
 from unstuck.stores.statements import statements
+from unstuck.stores.telling import MOST_BROKEN
 
-MOST_BROKEN = 100
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "ceph", "glusterfs")
 
 

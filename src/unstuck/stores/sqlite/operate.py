@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from unstuck.model import Category, Event, Failure, Filter, Ref, Worker
+from unstuck.model import Event, Filter, Ref, Worker
 from unstuck.store import Bucket, Counts, Page
 from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.filters import FINISHED, matching, order
 from unstuck.stores.sqlite.steps import tell, tell_queue
 from unstuck.stores.sqlite.writer import Transaction
-
-COUNTED_PLACES = 10_000
-CANCELLED = Failure(category=Category.PERMANENT, code="cancelled", message="cancelled by request")
+from unstuck.stores.telling import CANCELLED, COUNTED_PLACES
 
 
 def find(tx: Transaction, sql: str, which: Filter, limit: int, cursor: str | None) -> Page:

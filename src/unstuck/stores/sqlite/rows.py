@@ -130,20 +130,6 @@ def error_text(failure: Failure | None, now: int) -> str | None:
     return None if failure is None else json_text(msgspec.structs.replace(failure, at=at(now)))
 
 
-def outcome_details(outcome: Outcome) -> dict[str, Any]:
-    """What an event tells of how a lease ended; the stack stays in the job's record."""
-    details: dict[str, Any] = {"fence": outcome.lease.fence}
-    if outcome.delay:
-        details["delay"] = outcome.delay
-    if outcome.why:
-        details["why"] = outcome.why
-    if (failure := outcome.failure) is not None:
-        details |= {"category": failure.category, "code": failure.code, "reason": failure.reason}
-        details |= {"message": failure.message[:500], "attempt": failure.attempt, "worker": failure.worker}
-        details |= failure.details
-    return details
-
-
 def event(row: Row) -> Event:
     seq, when, type_, queue, job_id, details = row
     data = {"type": type_, "table": TABLE, "details": _decode(details)}

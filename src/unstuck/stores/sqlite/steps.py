@@ -12,8 +12,6 @@ import msgspec
 
 from unstuck.model import (
     Beat,
-    Category,
-    Failure,
     Job,
     Lease,
     NewJob,
@@ -28,16 +26,9 @@ from unstuck.store import Blind, Enqueued, Grant, Pulse, Reclaimed, Share
 from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.rows import json_text, milliseconds
 from unstuck.stores.sqlite.writer import Row, Transaction
+from unstuck.stores.telling import PROMOTE_AT_ONCE, REMEMBER_WORKERS, UNREADABLE, reaped, told
 
-PROMOTE_AT_ONCE = 1000
-REMEMBER_WORKERS = 3600 * 1000
-UNREADABLE = Failure(
-    category=Category.PERMANENT,
-    code="unreadable",
-    message="the record of this job cannot be read; its event says why",
-)
 UNREADABLE_BY = (msgspec.DecodeError, UnicodeDecodeError, apsw.SQLError)
-COUNTED = {"reaper:requeued": "reaper.requeues", "reaper:failed": "reaper.failures"}
 
 
 def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[Enqueued]:
@@ -88,7 +79,7 @@ def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[tuple[i
 def heartbeat(tx: Transaction, worker: Worker, beats: Sequence[Beat]) -> Pulse:
     facts = json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
     tx.change("seen", {"id": worker.id, "now": tx.now, "facts": facts})
-    tx.change("forget_workers", {"before": tx.now - REMEMBER_WORKERS})
+    tx.change("forget_workers", {"before": tx.now - milliseconds(REMEMBER_WORKERS)})
     verdicts = dict.fromkeys((beat.lease for beat in beats), Verdict.HELD)
     if _beat(tx, beats) < len(verdicts):
         verdicts = {beat.lease: _verdict(tx, beat) for beat in beats}
@@ -113,19 +104,7 @@ def _follow_up(tx: Transaction, applied: Sequence[Outcome], all_events: bool) ->
     """What is written with the change itself: events, counters and follow-up jobs."""
     tell(
         tx,
-        [
-            (outcome.event, outcome.lease.ref, rows.outcome_details(outcome))
-            for outcome in applied
-            if all_events or outcome.word is not Word.COMPLETED
-        ],
-    )
-    tell(
-        tx,
-        [
-            ("alert", outcome.lease.ref, {"alert": outcome.alert} | rows.outcome_details(outcome))
-            for outcome in applied
-            if outcome.alert
-        ],
+        [(type_, applied[place].lease.ref, details) for place, type_, details in told(applied, all_events)],
     )
     _tally(tx, applied)
     for queue, why in {outcome.lease.queue: outcome.pause for outcome in applied if outcome.pause}.items():
@@ -273,7 +252,7 @@ def _tally(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
         counts[outcome.lease.queue, str(outcome.word)] += 1
         if outcome.crashed:
             counts[outcome.lease.queue, "crashed"] += 1
-        if name := COUNTED.get(outcome.event.partition("(")[0]):
+        if name := reaped(outcome):
             counts[outcome.lease.queue, name] += 1
     if counts:
         tx.many("tally", [(queue, name, count) for (queue, name), count in counts.items()])

@@ -1,0 +1,27 @@
+-- cancel: fail jobs that are not finished. A running one's lease is taken over and ended in this one step.
+WITH open AS MATERIALIZED (
+    SELECT jobs.seq FROM ROWS FROM (
+        json_array_elements_text(%(queue)s::json), json_array_elements_text(%(id)s::json)
+    ) AS named (queue, id) JOIN {schema}.jobs ON jobs.id = named.id AND jobs.queue = named.queue
+    WHERE jobs.status IN ('pending', 'processing')
+    ORDER BY jobs.id, jobs.queue
+    FOR UPDATE OF jobs
+),
+ended AS (
+    UPDATE {schema}.jobs SET
+        status = 'failed', fence = greatest(fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+        settled_fence = greatest(fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+        settled = 'cancelled', rank = NULL, finished_at = clock_timestamp(),
+        error = (%(error)s::jsonb || jsonb_build_object('at', clock_timestamp()))::json, fail_code = %(code)s,
+        fail_reason = NULL, locked_by = NULL, lease_expires_at = NULL, last_heartbeat_at = NULL
+    FROM (SELECT DISTINCT seq FROM open) AS open WHERE jobs.seq = open.seq
+    RETURNING jobs.queue, jobs.id
+),
+told AS (
+    INSERT INTO {schema}.job_events (type, queue, job_id, data) 
+    SELECT 'cancelled', queue, id, '{"type": "cancelled", "table": "jobs", "details": {}}' FROM ended
+),
+counted AS (
+    INSERT INTO {schema}.counters (queue, name, value) SELECT queue, 'cancelled', count(*) FROM ended GROUP BY queue
+)
+SELECT count(*) FROM ended

@@ -1,0 +1,85 @@
+"""What can be wrong with the server, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unstuck.store import Finding
+from unstuck.stores.postgres.lines import Connection
+from unstuck.stores.postgres.migrate import PACKAGE, version
+from unstuck.stores.postgres.place import Place
+from unstuck.stores.statements import statements
+
+OLDEST = 14
+_SETTINGS = """
+SELECT json_object_agg(name, setting)::text, current_setting('server_version'), pg_is_in_recovery()
+FROM pg_settings
+WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'server_version_num', 'autovacuum', 'max_connections')
+"""
+_OLDEST_SNAPSHOT = """
+SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::double precision
+FROM pg_stat_activity WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
+    AND backend_type = 'client backend'
+"""
+LONG = 600.0  # seconds a foreign transaction may be open without a word
+
+
+async def checkup(connection: Connection, place: Place) -> list[Finding]:
+    import json
+
+    [(text, release, replica)] = await (await connection.execute(_SETTINGS)).fetchall()
+    settings = json.loads(text)
+    [(oldest,)] = await (await connection.execute(_OLDEST_SNAPSHOT)).fetchall()
+    return [
+        *await _schema(connection, place),
+        *_release(settings, release, replica=replica),
+        *_durability(settings),
+        *_vacuum(settings, oldest),
+    ]
+
+
+async def _schema(connection: Connection, place: Place) -> list[Finding]:
+    found, _ = await version(connection, place)
+    newest = len(statements(PACKAGE, ".sql"))
+    if found < newest:
+        return [Finding("warning", f"schema version {found} of {newest}", "run: unstuck init")]
+    return [Finding("ok", f"schema version {found}")]
+
+
+def _release(settings: Mapping[str, Any], release: str, *, replica: bool) -> list[Finding]:
+    found = [Finding("ok", f"PostgreSQL {release}")]
+    if int(settings["server_version_num"]) < OLDEST * 10_000:
+        found = [Finding("failure", f"PostgreSQL {release} is too old", f"use {OLDEST} or newer")]
+    if replica:
+        found.append(
+            Finding("failure", "the server is a replica: nothing can be written", "name the primary")
+        )
+    return found
+
+
+def _durability(settings: Mapping[str, Any]) -> list[Finding]:
+    found = []
+    if settings["fsync"] == "off" or settings["full_page_writes"] == "off":
+        off = "fsync" if settings["fsync"] == "off" else "full_page_writes"
+        told = f"{off} is off: a crash of the host can destroy the database"
+        found.append(Finding("failure", told, f"ALTER SYSTEM SET {off} = on; SELECT pg_reload_conf()"))
+    if settings["synchronous_commit"] == "off":
+        told = "synchronous_commit is off: jobs that were acknowledged can be lost in a crash"
+        fix = "ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf()"
+        found.append(Finding("warning", told, fix))
+    return found or [
+        Finding("ok", "what is acknowledged is on the disk (fsync and synchronous_commit are on)")
+    ]
+
+
+def _vacuum(settings: Mapping[str, Any], oldest: float) -> list[Finding]:
+    found = []
+    if settings["autovacuum"] == "off":
+        fix = "ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()"
+        found.append(Finding("failure", "autovacuum is off: the queue's table grows without end", fix))
+    if oldest > LONG:
+        told = f"a transaction has been open for {oldest:.0f} s: nothing that ended since can be cleaned up"
+        fix = "look for its end: SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start"
+        found.append(Finding("warning", told, fix))
+    return found

@@ -1,0 +1,33 @@
+-- complete: settle for the usual case, leases that all end well. Says nothing that settle would not say.
+WITH ended AS (
+    SELECT queue, id, fence::bigint, result, place FROM ROWS FROM (
+        json_array_elements_text(%(queue)s::json), json_array_elements_text(%(id)s::json),
+        json_array_elements_text(%(fence)s::json), json_array_elements(%(result)s::json)
+    ) WITH ORDINALITY AS ended (queue, id, fence, result, place)
+),
+held AS MATERIALIZED (
+    SELECT jobs.seq, ended.place, ended.result FROM ended
+    JOIN {schema}.jobs ON jobs.id = ended.id AND jobs.queue = ended.queue
+    WHERE jobs.fence = ended.fence AND jobs.status = 'processing'
+    ORDER BY jobs.id, jobs.queue
+    FOR UPDATE OF jobs
+),
+applied AS (
+    UPDATE {schema}.jobs SET
+        status = 'completed', rank = NULL, finished_at = clock_timestamp(),
+        result = nullif(held.result::text, 'null')::json, settled_fence = fence, settled = 'completed',
+        locked_by = NULL, lease_expires_at = NULL, last_heartbeat_at = NULL
+    FROM held WHERE jobs.seq = held.seq
+    RETURNING jobs.queue, jobs.id, jobs.fence, held.place
+),
+told AS (
+    INSERT INTO {schema}.job_events (type, queue, job_id, data)
+    SELECT 'completed', queue, id, json_build_object(
+        'type', 'completed', 'table', 'jobs', 'details', json_build_object('fence', fence)
+    )
+    FROM applied WHERE %(all_events)s ORDER BY place
+),
+counted AS (
+    INSERT INTO {schema}.counters (queue, name, value) SELECT queue, 'completed', count(*) FROM applied GROUP BY queue
+)
+SELECT count(*), CASE WHEN count(*) < %(total)s THEN json_agg(place)::text END FROM applied

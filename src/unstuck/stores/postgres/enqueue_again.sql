@@ -1,0 +1,33 @@
+-- enqueue_again: start finished jobs over with new content. The fence goes on, so old leases stay refused.
+WITH new AS (
+    SELECT *, clock_timestamp() AS now,
+        coalesce(run_at, clock_timestamp()) + make_interval(secs => coalesce(delay, 0)) AS due
+    FROM json_to_recordset(%(jobs)s::json) AS new (
+        queue text, id text, task text, payload json, digest text, priority smallint, run_at timestamptz,
+        delay double precision, max_attempts integer, max_crashes integer, backoff double precision[],
+        lapse_backoff double precision[], timeout double precision, lane text, parent text, trace text, webhook text
+    )
+),
+over AS MATERIALIZED (
+    SELECT jobs.seq, new.* FROM new JOIN {schema}.jobs ON jobs.id = new.id AND jobs.queue = new.queue
+    WHERE jobs.status IN ('completed', 'failed')
+    ORDER BY jobs.id, jobs.queue
+    FOR UPDATE OF jobs
+),
+added AS (
+    UPDATE {schema}.jobs SET
+        status = 'pending', task = over.task, payload = over.payload, digest = over.digest, priority = over.priority,
+        created_at = over.now, next_earliest_run_at = over.due,
+        rank = CASE WHEN over.due <= over.now THEN over.due - make_interval(mins => over.priority) END,
+        started_at = NULL, finished_at = NULL, attempt_count = 0, max_attempts = over.max_attempts, crashes = 0,
+        max_crashes = over.max_crashes, stage = NULL, progress = NULL, result = NULL, error = NULL, fail_code = NULL,
+        fail_reason = NULL, backoff = over.backoff, lapse_backoff = over.lapse_backoff, timeout = over.timeout,
+        lane = over.lane, parent = over.parent, trace = over.trace, webhook = over.webhook
+    FROM over WHERE jobs.seq = over.seq
+    RETURNING jobs.queue, jobs.id
+),
+told AS (
+    INSERT INTO {schema}.job_events (type, queue, job_id, data)
+    SELECT 'enqueued', queue, id, '{"type": "enqueued", "table": "jobs", "details": {}}' FROM added WHERE %(all_events)s
+)
+SELECT queue, id FROM added

@@ -1,0 +1,60 @@
+"""A Filter as a condition. Values travel as parameters; only the fixed texts below make up the SQL."""
+
+from __future__ import annotations
+
+from unstuck.errors import ConfigError
+from unstuck.model import Filter, Status
+from unstuck.stores.postgres.rows import Params
+
+FINISHED = (Status.COMPLETED, Status.FAILED)
+
+
+def matching(which: Filter) -> tuple[str, Params]:
+    """The condition and its parameters. Statuses are literals, so that partial indexes can serve."""
+    terms = ["true"]
+    params: Params = {}
+    for name, text in _TERMS.items():
+        if (value := getattr(which, name)) is not None:
+            terms.append(text)
+            params[name] = list(value) if name == "ids" else value
+    if which.status is not None:
+        terms.append(_STATUS[which.status])
+    if which.dead:
+        terms.append(f"{_STATUS[Status.FAILED]} AND jobs.settled IS DISTINCT FROM 'cancelled'")
+    return " AND ".join(terms), params
+
+
+def order(which: Filter, cursor: str | None) -> tuple[str, str, Params]:
+    """Order by newest, the condition to begin behind a cursor, and its parameters."""
+    by_finish = which.status in FINISHED or which.dead
+    columns, width = ("jobs.finished_at DESC, jobs.seq DESC", 2) if by_finish else ("jobs.seq DESC", 1)
+    if cursor is None:
+        return columns, "true", {}
+    try:
+        place = [int(part) for part in cursor.split(".")]
+    except ValueError:
+        place = []
+    if len(place) != width or max(place) >= 2**63:
+        raise ConfigError(f"cursor {cursor[:40]!r} is none of this listing: begin again without it")
+    if by_finish:
+        behind = "(jobs.finished_at, jobs.seq) < ('epoch'::timestamptz + %(at)s * interval '1 microsecond', %(seq)s)"
+        return columns, behind, {"at": place[0], "seq": place[1]}
+    return columns, "jobs.seq < %(seq)s", {"seq": place[0]}
+
+
+_TERMS = {
+    "ids": "jobs.id = ANY (%(ids)s)",
+    "queue": "jobs.queue = %(queue)s",
+    "task": "jobs.task = %(task)s",
+    "key": "jobs.key = %(key)s",
+    "owner": "jobs.locked_by = %(owner)s",
+    "category": "jobs.error ->> 'category' = %(category)s",
+    "code": "jobs.error ->> 'code' = %(code)s",
+    "older_than": "jobs.finished_at < clock_timestamp() - make_interval(secs => %(older_than)s)",
+}
+_STATUS = {
+    Status.PENDING: "jobs.status = 'pending'",
+    Status.PROCESSING: "jobs.status = 'processing'",
+    Status.COMPLETED: "jobs.finished_at IS NOT NULL AND jobs.status = 'completed'",
+    Status.FAILED: "jobs.finished_at IS NOT NULL AND jobs.status = 'failed'",
+}

@@ -1,0 +1,36 @@
+-- heartbeat: record that a worker lives and renew the leases that are still held. What is NULL stays as it is.
+-- Answers which were renewed, and the leases under this owner's name that were not mentioned.
+WITH seen AS (
+    INSERT INTO {schema}.workers (id, started_at, seen_at, facts)
+    VALUES (%(owner)s, clock_timestamp(), clock_timestamp(), %(facts)s::json)
+    ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, facts = excluded.facts
+),
+beat AS (
+    SELECT * FROM ROWS FROM (
+        json_to_recordset(%(beats)s::json)
+            AS (queue text, id text, fence bigint, seconds double precision, progress json, stage text)
+    ) WITH ORDINALITY AS beat (queue, id, fence, seconds, progress, stage, place)
+),
+held AS MATERIALIZED (
+    SELECT jobs.seq, beat.* FROM beat JOIN {schema}.jobs ON jobs.id = beat.id AND jobs.queue = beat.queue
+    WHERE jobs.fence = beat.fence AND jobs.status = 'processing'
+    ORDER BY jobs.id, jobs.queue
+    FOR UPDATE OF jobs
+),
+renewed AS (
+    UPDATE {schema}.jobs SET
+        lease_expires_at = clock_timestamp() + make_interval(secs => held.seconds),
+        last_heartbeat_at = clock_timestamp(),
+        progress = coalesce(held.progress, jobs.progress),
+        stage = coalesce(held.stage, jobs.stage)
+    FROM held WHERE jobs.seq = held.seq
+    RETURNING held.place
+)
+SELECT
+    (SELECT coalesce(json_agg(place), '[]')::text FROM renewed),
+    (
+        SELECT coalesce(json_agg(json_build_array(queue, id, fence)), '[]')::text FROM {schema}.jobs
+        WHERE status = 'processing' AND locked_by = %(owner)s AND NOT EXISTS (
+            SELECT 1 FROM beat WHERE beat.id = jobs.id AND beat.queue = jobs.queue AND beat.fence = jobs.fence
+        )
+    )

@@ -1,0 +1,61 @@
+-- lease: take jobs from the heads of the queues' lines. It costs an attempt; the fence grows even if the clock went
+-- back. The lock on the queue's row makes a pause a barrier: whoever waited for one sees it when the lock is had.
+WITH share AS (
+    SELECT * FROM json_to_recordset(%(shares)s::json)
+        AS share (queue text, seconds double precision, most integer, at_a_time integer)
+),
+room AS MATERIALIZED (
+    SELECT share.queue, share.seconds, CASE WHEN share.at_a_time IS NULL THEN share.most ELSE greatest(0, least(
+        share.most,
+        share.at_a_time - (SELECT count(*) FROM {schema}.jobs WHERE jobs.status = 'processing' AND jobs.queue = share.queue)
+    )) END AS most
+    FROM share JOIN (
+        SELECT name FROM {schema}.queues
+        WHERE name IN (SELECT queue FROM share) AND paused_at IS NULL
+        ORDER BY name
+        FOR SHARE
+    ) AS open ON open.name = share.queue
+),
+-- Among several queues the places in line decide how many of each are taken. Looks without locking anything.
+quota AS MATERIALIZED (
+    SELECT queue, seconds, least(most, %(limit)s) AS most FROM room WHERE (SELECT count(*) FROM room) = 1
+    UNION ALL
+    SELECT queue, seconds, count(*) FROM (
+        SELECT room.queue, room.seconds, line.rank, line.seq FROM room CROSS JOIN LATERAL (
+            SELECT rank, seq FROM {schema}.jobs
+            WHERE jobs.queue = room.queue AND rank IS NOT NULL
+            ORDER BY rank, seq
+            LIMIT least(room.most, %(limit)s)
+        ) AS line
+        WHERE (SELECT count(*) FROM room) > 1
+        ORDER BY line.rank, line.seq
+        LIMIT %(limit)s
+    ) AS best
+    GROUP BY queue, seconds
+),
+head AS MATERIALIZED (
+    SELECT line.seq, line.rank, quota.seconds FROM quota CROSS JOIN LATERAL (
+        SELECT seq, rank FROM {schema}.jobs
+        WHERE jobs.queue = quota.queue AND rank IS NOT NULL
+        ORDER BY rank, seq
+        LIMIT quota.most
+        FOR UPDATE SKIP LOCKED
+    ) AS line
+),
+leased AS (
+    UPDATE {schema}.jobs SET
+        status = 'processing', rank = NULL, attempt_count = attempt_count + 1,
+        fence = greatest(fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+        locked_by = %(owner)s, lease_expires_at = clock_timestamp() + make_interval(secs => head.seconds),
+        last_heartbeat_at = clock_timestamp(), started_at = clock_timestamp(), stage = NULL, progress = NULL
+    FROM head WHERE jobs.seq = head.seq AND jobs.status = 'pending'
+    RETURNING {job}, jobs.seq, head.rank AS place
+),
+told AS (
+    INSERT INTO {schema}.job_events (type, queue, job_id, data)
+    SELECT 'leased', queue, id, json_build_object(
+        'type', 'leased', 'table', 'jobs', 'details', json_build_object('fence', fence, 'owner', owner)
+    )
+    FROM leased WHERE %(all_events)s
+)
+SELECT json_agg(leased ORDER BY place, seq)::text FROM leased

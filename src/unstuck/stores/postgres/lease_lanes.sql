@@ -1,0 +1,93 @@
+-- lease_lanes: lease where lanes take turns. A job's turn is how many of its lane would be running before it; jobs
+-- without a lane wait for no one's turn. Runs behind crowd, so that nobody else leases from these queues meanwhile.
+WITH RECURSIVE share AS (
+    SELECT * FROM json_to_recordset(%(shares)s::json)
+        AS share (queue text, seconds double precision, most integer, at_a_time integer, per_lane integer)
+),
+room AS MATERIALIZED (
+    SELECT share.queue, share.seconds, share.per_lane, greatest(0, least(
+        share.most, %(limit)s,
+        share.at_a_time - (SELECT count(*) FROM {schema}.jobs WHERE jobs.status = 'processing' AND jobs.queue = share.queue)
+    )) AS most
+    FROM share JOIN (
+        SELECT name FROM {schema}.queues
+        WHERE name IN (SELECT queue FROM share) AND paused_at IS NULL
+        ORDER BY name
+        FOR SHARE
+    ) AS open ON open.name = share.queue
+),
+lane (queue, name) AS (
+    SELECT queue, (SELECT min(lane) FROM {schema}.jobs WHERE jobs.queue = room.queue AND rank IS NOT NULL AND lane IS NOT NULL)
+    FROM room WHERE per_lane IS NOT NULL
+    UNION ALL
+    SELECT queue, (
+        SELECT min(jobs.lane) FROM {schema}.jobs
+        WHERE jobs.queue = lane.queue AND rank IS NOT NULL AND jobs.lane IS NOT NULL AND jobs.lane > lane.name
+    )
+    FROM lane WHERE lane.name IS NOT NULL
+),
+busy AS MATERIALIZED (
+    SELECT room.queue, room.per_lane, room.most, lane.name, (
+        SELECT count(*) FROM {schema}.jobs
+        WHERE jobs.status = 'processing' AND jobs.queue = room.queue AND jobs.lane = lane.name
+    ) AS running
+    FROM room JOIN lane ON lane.queue = room.queue WHERE lane.name IS NOT NULL
+),
+turns AS (
+    SELECT busy.queue, busy.running + line.behind AS turn, line.rank, line.seq
+    FROM busy CROSS JOIN LATERAL (
+        SELECT rank, seq, row_number() OVER (ORDER BY rank, seq) - 1 AS behind FROM (
+            SELECT rank, seq FROM {schema}.jobs
+            WHERE jobs.queue = busy.queue AND jobs.lane = busy.name AND jobs.lane IS NOT NULL AND rank IS NOT NULL
+            ORDER BY rank, seq
+            LIMIT least(busy.most, greatest(0, busy.per_lane - busy.running))
+        ) AS first
+    ) AS line
+    UNION ALL
+    SELECT room.queue, 0, line.rank, line.seq FROM room CROSS JOIN LATERAL (
+        SELECT rank, seq FROM {schema}.jobs
+        WHERE jobs.queue = room.queue AND rank IS NOT NULL AND (room.per_lane IS NULL OR jobs.lane IS NULL)
+        ORDER BY rank, seq
+        LIMIT room.most
+    ) AS line
+),
+-- Among queues the places decide how many of each are leased, within one the turns decide which.
+chosen AS (
+    SELECT *,
+        row_number() OVER (PARTITION BY queue ORDER BY turn, rank, seq) AS by_turn,
+        row_number() OVER (PARTITION BY queue ORDER BY rank, seq) AS by_place
+    FROM (
+        SELECT turns.*, room.most, row_number() OVER (PARTITION BY turns.queue ORDER BY turn, rank, seq) AS number
+        FROM turns JOIN room USING (queue)
+    ) AS numbered
+    WHERE number <= most
+),
+best AS MATERIALIZED (
+    SELECT by_turn.seq, by_turn.queue, place.rank AS place, place.seq AS place_seq
+    FROM chosen AS by_turn JOIN chosen AS place ON place.queue = by_turn.queue AND place.by_place = by_turn.by_turn
+    ORDER BY place.rank, place.seq
+    LIMIT %(limit)s
+),
+head AS MATERIALIZED (
+    SELECT jobs.seq FROM {schema}.jobs JOIN best ON best.seq = jobs.seq WHERE jobs.status = 'pending'
+    ORDER BY jobs.id, jobs.queue
+    FOR UPDATE OF jobs SKIP LOCKED
+),
+leased AS (
+    UPDATE {schema}.jobs SET
+        status = 'processing', rank = NULL, attempt_count = attempt_count + 1,
+        fence = greatest(fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+        locked_by = %(owner)s, lease_expires_at = clock_timestamp() + make_interval(secs => room.seconds),
+        last_heartbeat_at = clock_timestamp(), started_at = clock_timestamp(), stage = NULL, progress = NULL
+    FROM head JOIN best USING (seq) JOIN room USING (queue)
+    WHERE jobs.seq = head.seq AND jobs.status = 'pending'
+    RETURNING {job}, best.place, best.place_seq
+),
+told AS (
+    INSERT INTO {schema}.job_events (type, queue, job_id, data)
+    SELECT 'leased', queue, id, json_build_object(
+        'type', 'leased', 'table', 'jobs', 'details', json_build_object('fence', fence, 'owner', owner)
+    )
+    FROM leased WHERE %(all_events)s
+)
+SELECT json_agg(leased ORDER BY place, place_seq)::text FROM leased

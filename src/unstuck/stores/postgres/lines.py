@@ -1,0 +1,107 @@
+"""Lines: the connections of a store. A few are kept; what died while it was idle is noticed before it is used.
+
+A pool of the driver's would hide why nobody answers behind a timeout, wait ever longer between tries while the
+server is away, and need tasks in the background that outlive an event loop nobody closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
+
+from unstuck.errors import StoreUnavailable
+from unstuck.stores.postgres.place import Place
+from unstuck.stores.postgres.plainly import speaking_plainly
+from unstuck.stores.postgres.rows import Row
+
+MOST = 4  # connections of one store at a time; who asks for more waits
+PATIENCE = 20.0  # seconds for an answer: nobody holds a lease much longer by default
+
+Connection = AsyncConnection[Row]
+
+
+class Lines:
+    """``async with lines.one() as connection``: in autocommit, for one step."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._idle: list[Connection] = []
+        self._room = asyncio.Semaphore(MOST)
+        self._open = True
+
+    @asynccontextmanager
+    async def one(self, patience: float | None = PATIENCE) -> AsyncIterator[Connection]:
+        """Driver's errors leave as ours. An answer that takes longer than ``patience`` does not come any more."""
+        with speaking_plainly(self._place.schema):
+            async with self._room:
+                connection = self._alive() or await self.connect()
+                cut = _cutting(connection, patience)
+                try:
+                    yield connection
+                finally:
+                    if cut:
+                        cut.cancel()
+                    await self._keep(connection)
+
+    async def connect(self) -> Connection:
+        connection = await AsyncConnection.connect(
+            self._place.conninfo, autocommit=True, prepare_threshold=None if self._place.pooled else 3
+        )
+        connection.prepared_max = 200
+        return connection
+
+    async def close(self) -> None:
+        self._open = False
+        while self._idle:
+            await self._idle.pop().close()
+
+    def abandon(self) -> None:
+        """Let go of the connections without waiting, for a store whose event loop is gone."""
+        self._open = False
+        while self._idle:
+            self._idle.pop().pgconn.finish()
+
+    def _alive(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed and not _speaks(connection):
+                return connection
+            connection.pgconn.finish()
+        return None
+
+    async def _keep(self, connection: Connection) -> None:
+        usable = not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if usable and self._open:
+            self._idle.append(connection)
+        else:
+            await connection.close()
+
+    def must_be_open(self) -> None:
+        if not self._open:
+            raise StoreUnavailable("the store is closed")
+
+
+def _speaks(connection: Connection) -> bool:
+    """Whether there is something to read although nobody has asked: a farewell, or the end."""
+    poll = select.poll()
+    poll.register(connection.pgconn.socket, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _cutting(connection: Connection, patience: float | None) -> asyncio.TimerHandle | None:
+    """Hang up after so long. The driver itself would wait for ever for an answer to its wish to cancel."""
+    if patience is None:
+        return None
+
+    def cut() -> None:
+        with suppress(OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
+    return asyncio.get_running_loop().call_later(patience, cut)

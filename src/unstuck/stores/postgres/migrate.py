@@ -1,0 +1,98 @@
+"""Brings the schema up to date, one numbered file after the other."""
+
+from __future__ import annotations
+
+import re
+
+from psycopg import errors
+
+from unstuck.errors import SchemaError
+from unstuck.stores.postgres.lines import Connection
+from unstuck.stores.postgres.place import Place
+from unstuck.stores.statements import statements
+
+PACKAGE = "unstuck.stores.postgres.migrations"
+# A file that begins with this is run one statement at a time, outside of a transaction, while others work.
+APART = "-- concurrently"
+LOCK_TIMEOUT = "3s"  # who waits longer for a table's lock holds up everybody behind it
+_VERSION = """
+SELECT max(version), max(needs) FROM {schema}.migrations
+"""
+_BOOK = """
+CREATE TABLE IF NOT EXISTS {schema}.migrations (
+    version integer PRIMARY KEY,
+    name text NOT NULL,
+    needs integer NOT NULL, -- the oldest schema version that a release may know and still work on this one
+    at timestamptz NOT NULL DEFAULT clock_timestamp()
+)
+"""
+
+
+async def version(connection: Connection, place: Place) -> tuple[int, int]:
+    """The schema's version, and which one a release must at least know to use it; 0 if there is none."""
+    try:
+        cursor = await connection.execute(_text(_VERSION, place))
+    except (errors.UndefinedTable, errors.InvalidSchemaName):
+        return 0, 0
+    [(found, needs)] = await cursor.fetchall()
+    return found or 0, needs or 0
+
+
+async def migrate(connection: Connection, place: Place) -> None:
+    """Apply what is missing. Many processes may start at once: one works, the others wait for it and look again."""
+    files = statements(PACKAGE, ".sql")
+    if await _done(connection, place, len(files)):
+        return
+    await connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [f"{place.channel} migrate"])
+    try:
+        if await _done(connection, place, len(files)):
+            return
+        await connection.execute(_text("CREATE SCHEMA IF NOT EXISTS {schema}", place))
+        await connection.execute(_text(_BOOK, place))
+        begun, _ = await version(connection, place)
+        for number, (name, text) in enumerate(files.items(), 1):
+            if number > begun:
+                await _apply(connection, place, number, name, text)
+    finally:
+        if not connection.closed:
+            await connection.execute(
+                "SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [f"{place.channel} migrate"]
+            )
+
+
+async def _done(connection: Connection, place: Place, newest: int) -> bool:
+    found, needs = await version(connection, place)
+    if needs > newest:
+        raise SchemaError(
+            f"schema {place.schema!r} is version {found} and needs a release that knows version {needs}; "
+            f"this one knows up to {newest}: upgrade unstuck"
+        )
+    return found >= newest
+
+
+async def _apply(connection: Connection, place: Place, number: int, name: str, text: str) -> None:
+    note = _text("INSERT INTO {schema}.migrations (version, name, needs) VALUES (%s, %s, %s)", place)
+    facts = [number, name, _needs(text)]
+    if text.startswith(APART):
+        for statement in filter(None, map(_bare, text.split(";"))):
+            await connection.execute(_text(statement, place))
+        await connection.execute(note, facts)
+        return
+    async with connection.transaction():
+        await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'".encode())
+        await connection.execute(_text(text, place))
+        await connection.execute(note, facts)
+
+
+def _needs(text: str) -> int:
+    """A file that older releases cannot live with says so: ``-- needs 3``."""
+    found = re.search(r"^-- needs (\d+)$", text, re.MULTILINE)
+    return int(found.group(1)) if found else 0
+
+
+def _bare(statement: str) -> str:
+    return "\n".join(line for line in statement.splitlines() if not line.startswith("--")).strip()
+
+
+def _text(sql: str, place: Place) -> bytes:
+    return sql.replace("{schema}", place.quoted).encode()

@@ -1,0 +1,18 @@
+-- reclaim_of: take over the leases of one owner known to be dead, whether they ran out or not.
+WITH lapsed AS MATERIALIZED (
+    SELECT {job}, jobs.seq FROM {schema}.jobs
+    WHERE status = 'processing' AND locked_by = %(of)s
+        AND (%(queues)s::json IS NULL OR queue IN (SELECT json_array_elements_text(%(queues)s::json)))
+    ORDER BY lease_expires_at
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+taken AS (
+    UPDATE {schema}.jobs SET
+        fence = greatest(jobs.fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint), locked_by = %(owner)s,
+        lease_expires_at = clock_timestamp() + make_interval(secs => %(seconds)s), last_heartbeat_at = clock_timestamp()
+    FROM lapsed WHERE jobs.seq = lapsed.seq
+    RETURNING jobs.seq, jobs.fence
+)
+SELECT json_agg(lapsed ORDER BY lapsed.lease_until, seq)::text, json_agg(taken.fence ORDER BY lapsed.lease_until, seq)::text
+FROM lapsed JOIN taken USING (seq)

@@ -1,0 +1,244 @@
+"""Between rows and values. Many values travel as one JSON text: it is encoded and decoded in one go on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from unstuck.model import Beat, Event, Job, NewJob, Outcome, Ref, Word, Worker
+from unstuck.store import Counts
+from unstuck.stores.telling import reaped, told
+
+Row = tuple[Any, ...]
+Params = dict[str, Any]
+
+
+class Query(NamedTuple):
+    """A statement by its name, and what it is given."""
+
+    name: str
+    params: Params
+
+
+_NAMES = {
+    "run_at": "next_earliest_run_at",
+    "attempts": "attempt_count",
+    "owner": "locked_by",
+    "lease_until": "lease_expires_at",
+    "heartbeat_at": "last_heartbeat_at",
+}
+# The columns of a job under the names that Job has for them.
+JOB = ", ".join(f"jobs.{_NAMES.get(name, name)} AS {name}" for name in Job.__struct_fields__)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_worker = msgspec.json.Decoder(Worker).decode
+_jobs = msgspec.json.Decoder(list[Job]).decode
+_raw_jobs = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_facts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+job = msgspec.json.Decoder(Job).decode
+UNREADABLE_BY = msgspec.DecodeError  # the parent of what msgspec raises for values that do not fit, too
+
+
+def json_text(value: Any) -> str:
+    return _encode(value).decode()
+
+
+def numbers(text: str | None) -> list[int]:
+    """Numbers from 0 for places that the server counts from 1."""
+    return [] if text is None else [number - 1 for number in _decode(text)]
+
+
+def pairs(text: str | None) -> list[list[Any]]:
+    return [] if text is None else _decode(text)
+
+
+class Read(NamedTuple):
+    """Jobs that could be read, and the addresses, fences and troubles of those that could not."""
+
+    jobs: list[Job]
+    unreadable: list[tuple[Ref, int, str]]
+
+
+def read(text: str | None) -> Read:
+    """Jobs from one JSON text. One that cannot be read, because somebody edited it, does not hide the others."""
+    if text is None:
+        return Read([], [])
+    try:
+        return Read(_jobs(text), [])
+    except UNREADABLE_BY:
+        found = Read([], [])
+    for raw in _raw_jobs(text):
+        try:
+            found.jobs.append(job(raw))
+        except UNREADABLE_BY as error:
+            facts = _lenient(raw)
+            found.unreadable.append((Ref(facts["queue"], facts["id"]), facts["fence"], str(error)))
+    return found
+
+
+class _Address(msgspec.Struct):
+    queue: str
+    id: str
+    fence: int
+
+
+def read_with_fences(text: str | None, fences: str | None) -> Read:
+    """Jobs as they were, but with the fences that they have now."""
+    if text is None or fences is None:
+        return Read([], [])
+    now = [json_text(fence) for fence in _decode(fences)]
+    found = [
+        {**one, "fence": msgspec.Raw(fence.encode())} for one, fence in zip(_facts(text), now, strict=True)
+    ]
+    return read(json_text(found))
+
+
+def _lenient(raw: msgspec.Raw) -> dict[str, Any]:
+    return msgspec.structs.asdict(msgspec.json.decode(raw, type=_Address))
+
+
+def new_jobs(jobs: Sequence[NewJob]) -> Params:
+    """What enqueue.sql reads. A column in which nobody has anything stays empty."""
+    kinds: dict[Row, int] = {}
+    kind = [kinds.setdefault(_kind(job), len(kinds) + 1) for job in jobs]
+    return {
+        "kinds": json_text([dict(zip(_KIND, facts, strict=True)) for facts in kinds]),
+        "kind": json_text(kind),
+        "id": json_text([job.id for job in jobs]),
+        "payload": json_text([job.payload for job in jobs]),
+        "key": _column([job.key for job in jobs]),
+        "digest": _column([job.digest for job in jobs]),
+        "delay": _column([job.delay or None for job in jobs]),
+        "run_at": _column([job.run_at for job in jobs]),
+        "lane": _column([job.lane for job in jobs]),
+        "parent": _column([job.parent for job in jobs]),
+        "trace": _column([job.trace for job in jobs]),
+        "total": len(jobs),
+    }
+
+
+_KIND = (
+    "queue", "task", "priority", "max_attempts", "max_crashes", "backoff", "lapse_backoff", "timeout", "webhook",
+)  # fmt: skip
+
+
+def _kind(job: NewJob) -> Row:
+    return (
+        job.queue,
+        job.task,
+        job.priority,
+        job.max_attempts,
+        job.max_crashes,
+        job.backoff,
+        job.lapse_backoff,
+        job.timeout,
+        job.webhook,
+    )
+
+
+def _column(values: list[Any]) -> str:
+    return json_text(values) if any(value is not None for value in values) else "[]"
+
+
+def refs(named: Iterable[Ref]) -> Params:
+    """Addresses as two columns."""
+    found = list(named)
+    return {"queue": json_text([ref.queue for ref in found]), "id": json_text([ref.id for ref in found])}
+
+
+def completions(outcomes: Sequence[Outcome], all_events: bool) -> Params:
+    """What complete.sql reads of outcomes that are all good."""
+    return {
+        "queue": json_text([outcome.lease.queue for outcome in outcomes]),
+        "id": json_text([outcome.lease.id for outcome in outcomes]),
+        "fence": json_text([outcome.lease.fence for outcome in outcomes]),
+        "result": json_text([outcome.result for outcome in outcomes]),
+        "total": len(outcomes),
+        "all_events": all_events,
+    }
+
+
+def endings(outcomes: Sequence[Outcome], all_events: bool) -> Params:
+    """What settle.sql reads."""
+    events = [
+        {"place": place + 1, "type": type_, "details": details}
+        for place, type_, details in told(outcomes, all_events)
+    ]
+    return {
+        "outcomes": json_text([_ending(outcome) for outcome in outcomes]),
+        "events": json_text(events),
+        "total": len(outcomes),
+    }
+
+
+def _ending(outcome: Outcome) -> dict[str, Any]:
+    queue, id_, fence = outcome.lease
+    facts: dict[str, Any] = {
+        "queue": queue,
+        "id": id_,
+        "fence": fence,
+        "status": outcome.status,
+        "word": outcome.word,
+        "refund": outcome.refund,
+        "crashed": int(outcome.crashed),
+        "delay": outcome.delay,
+        "result": outcome.result,
+        "reaped": reaped(outcome),
+    }
+    if (failure := outcome.failure) is not None:
+        facts |= {"error": failure, "code": failure.code, "reason": failure.reason or failure.message[:500]}
+    return facts
+
+
+def goes_back(outcome: Outcome) -> bool:
+    """Whether others may lease the job at once."""
+    return outcome.word in (Word.RETRIED, Word.RELEASED) and not outcome.delay
+
+
+def beats(given: Sequence[Beat]) -> str:
+    return json_text(
+        [
+            {
+                "queue": beat.lease.queue,
+                "id": beat.lease.id,
+                "fence": beat.lease.fence,
+                "seconds": beat.seconds,
+                "progress": beat.progress,
+                "stage": beat.stage,
+            }
+            for beat in given
+        ]
+    )
+
+
+def event(row: Row) -> Event:
+    seq, at, type_, queue, job_id, data = row
+    return Event(cursor=str(seq), at=at, type=type_, queue=queue, job=job_id, data=_decode(data))
+
+
+def worker(row: Row) -> Worker:
+    started_at, seen_at, facts = row
+    return msgspec.structs.replace(_worker(facts), started_at=started_at, seen_at=seen_at)
+
+
+def facts(worker: Worker) -> str:
+    return json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
+
+
+def counts(kinds: Iterable[Row], totals: Iterable[Row], paused: Iterable[Row]) -> list[Counts]:
+    """Every queue in numbers."""
+    numbers: dict[str, dict[str, Any]] = {}
+    for queue, kind, number in kinds:
+        of_queue = numbers.setdefault(queue, {})
+        of_queue[kind] = number if kind == "waited" else of_queue.get(kind, 0) + int(number)
+    added: dict[str, dict[str, int]] = {}
+    for queue, name, value in totals:
+        added.setdefault(queue, {})[name] = value
+    why: dict[str, str] = dict(paused)
+    return [
+        Counts(queue=queue, **numbers.get(queue, {}), paused=why.get(queue), totals=added.get(queue, {}))
+        for queue in sorted(numbers.keys() | added.keys() | why.keys())
+    ]

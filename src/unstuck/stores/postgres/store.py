@@ -1,0 +1,286 @@
+"""PostgresStore: the Store protocol on a PostgreSQL server."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from unstuck.errors import StoreUnavailable
+from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Worker
+from unstuck.store import (
+    Blind,
+    Bucket,
+    Clock,
+    Counts,
+    Enqueued,
+    Finding,
+    Grant,
+    Page,
+    Pulse,
+    Reclaimed,
+    Share,
+)
+from unstuck.stores.postgres import checkup, rows, steps
+from unstuck.stores.postgres.bell import Bell, Throttle
+from unstuck.stores.postgres.desk import Desk
+from unstuck.stores.postgres.filters import FINISHED, matching, order
+from unstuck.stores.postgres.lines import PATIENCE, Lines
+from unstuck.stores.postgres.migrate import migrate
+from unstuck.stores.postgres.place import Place
+from unstuck.stores.postgres.rows import Params, Query, Row, json_text
+from unstuck.stores.statements import statements
+from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, MOST_BROKEN, UNREADABLE
+
+ENQUEUED_A_SECOND = 1000  # at the least: so much longer may many jobs take
+
+
+class PostgresStore:
+    """Every operation is one statement, or a few that travel and commit together."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._sql = _statements(place)
+        self._throttle = Throttle()
+        self._met: set[str] = set()
+        self._open = False
+
+    async def __aenter__(self) -> Self:
+        self._lines = lines = Lines(self._place)
+        self._desk = Desk(lines, {name: text.encode() for name, text in self._sql.items()})
+        self._bell = bell = Bell(self._place, lines, self._look)
+        self._open = True
+        # Whoever runs one loop after the other without closing must not pile up connections.
+        weakref.finalize(asyncio.get_running_loop(), _let_go, lines, bell)
+        try:
+            await self._desk.alone(Query("SELECT 1", {}))
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open = False
+        await self._bell.close()
+        await self._desk.close()
+        await self._lines.close()
+
+    def twin(self) -> PostgresStore:
+        return PostgresStore(self._place)
+
+    async def migrate(self) -> None:
+        self._opened()
+        async with self._lines.one(patience=None) as connection:
+            await migrate(connection, self._place)
+
+    async def clock(self) -> Clock:
+        [(now, uptime)] = await self._ask("clock")
+        return Clock(now, uptime)
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        if not jobs:
+            return []
+        ring = self._throttle.ring(job.queue for job in jobs if not job.delay)
+        patience = PATIENCE + len(jobs) / ENQUEUED_A_SECOND
+
+        def step() -> steps.Step[list[Enqueued]]:
+            return steps.enqueue(jobs, ring, self._place)
+
+        if any(job.again for job in jobs):
+            return await self._opened().transaction(step, patience)
+        return await self._opened().apart(step(), patience)
+
+    async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
+        if not queues or limit < 1:
+            return []
+        desk = self._opened()
+        if unmet := queues.keys() - self._met:
+            await desk.alone(Query("meet", {"queues": json_text(sorted(unmet))}))
+            self._met |= unmet
+        answers = await desk.ask(steps.lease(queues, limit, owner, self._place))
+        return await self._readable(rows.read(answers[-1][0][0]))
+
+    async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
+        return await self._opened().apart(steps.heartbeat(worker, beats))
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
+        if not outcomes:
+            return []
+        ring = self._throttle.ring(outcome.lease.queue for outcome in outcomes if rows.goes_back(outcome))
+        if steps.plain(outcomes):
+            return await self._opened().together(steps.settle(outcomes, ring, self._place))
+        return await self._opened().transaction(lambda: steps.settle_all(outcomes, ring, self._place))
+
+    async def reclaim(
+        self,
+        queues: Sequence[str] | None,
+        seconds: float,
+        limit: int,
+        owner: str,
+        *,
+        of: str | None = None,
+        blind: Sequence[Blind] = (),
+        grace: float = 3600.0,
+    ) -> Reclaimed:
+        queries = steps.reclaim(queues, seconds, limit, owner, of, blind, grace)
+        answers = await self._opened().alone(*queries)
+        [(adopted,)], [(lapsed, fences)], end = answers[:3]
+        taken = rows.read_with_fences(lapsed, fences)
+        next_end = max(0.0, end[0][0]) if end else None
+        return Reclaimed(await self._readable(taken), adopted, next_end)
+
+    async def take(self, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
+        if wanted < 1:
+            return Grant(0, 0.0)
+        facts = {"bucket": bucket, "wanted": wanted, "capacity": capacity, "interval": interval}
+        lock = Query("lock_bucket", {"bucket": bucket, "channel": self._place.channel})
+        _, [granted] = await self._opened().alone(lock, Query("take", facts))
+        return Grant(*granted)
+
+    async def give_back(self, bucket: str, count: int, stamp: int) -> None:
+        if count > 0:
+            await self._ask("give_back", bucket=bucket, count=count, stamp=stamp)
+
+    async def close(self, bucket: str, seconds: float) -> None:
+        await self._ask("close", bucket=bucket, seconds=seconds)
+
+    async def bucket(self, name: str) -> Bucket:
+        [found] = await self._ask("bucket", bucket=name)
+        return Bucket(*found)
+
+    async def slot(self, schedule: str) -> datetime | None:
+        found = await self._ask("slot", schedule=schedule)
+        return found[0][0] if found else None
+
+    async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
+        ring = self._throttle.ring(job.queue for job in jobs)
+        return await self._opened().transaction(lambda: steps.tick(schedule, slot, jobs, ring, self._place))
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> None:
+        self._opened()
+        await self._bell.wait(queues, timeout)
+
+    async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
+        if which.ids == () or limit < 1:
+            return Page([], None)
+        condition, params = matching(which)
+        by, behind, place = order(which, cursor)
+        text = self._sql["find"].replace("{matching}", f"{condition} AND {behind}").replace("{order}", by)
+        found = await self._complete(text, params | place | {"limit": limit})
+        jobs = [rows.job(text) for _, _, text in found]
+        if len(found) < limit:
+            return Page(jobs, None)
+        seq, finished, _ = found[-1]
+        return Page(jobs, f"{finished}.{seq}" if which.status in FINISHED or which.dead else str(seq))
+
+    async def count(self) -> list[Counts]:
+        kinds, totals, paused = await self._opened().snapshot(
+            Query("count", {}), Query("counters", {}), Query("queues", {})
+        )
+        return rows.counts(kinds, totals, paused)
+
+    async def checkup(self) -> list[Finding]:
+        self._opened()
+        async with self._lines.one(patience=None) as connection:
+            return await checkup.checkup(connection, self._place)
+
+    async def verify(self) -> list[str]:
+        [found] = await self._opened().alone(Query("verify", {"limit": MOST_BROKEN}), patience=None)
+        return [f"{rule}: job {id_} of queue {queue}" for rule, queue, id_ in found]
+
+    async def workers(self) -> list[Worker]:
+        return [rows.worker(row) for row in await self._ask("workers")]
+
+    async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
+        behind = int(after) if after is not None and after.isdecimal() else 0
+        if job is None:
+            found = await self._ask("events", after=behind, limit=limit)
+        else:
+            found = await self._ask("job_events", id=job.id, queue=job.queue, after=behind, limit=limit)
+        return [rows.event(row) for row in found]
+
+    async def requeue(self, which: Filter, limit: int = 1000) -> int:
+        return await self._finished("requeue", which, limit, channel=self._place.channel)
+
+    async def delete(self, which: Filter, limit: int = 1000) -> int:
+        return await self._finished("delete", which, limit)
+
+    async def cancel(self, refs: Sequence[Ref]) -> int:
+        if not refs:
+            return 0
+        [found] = await self._ask(
+            "cancel", error=json_text(CANCELLED), code=CANCELLED.code, **rows.refs(refs)
+        )
+        return int(found[0])
+
+    async def edit(
+        self, refs: Sequence[Ref], *, priority: int | None = None, run_at: datetime | None = None
+    ) -> int:
+        if not refs or (priority is None and run_at is None):
+            return 0
+        changed = {"priority": priority, "run_at": run_at}
+        details = json_text({name: value for name, value in changed.items() if value is not None})
+        facts = rows.refs(refs) | changed | {"details": details, "channel": self._place.channel}
+        [found] = await self._ask("edit", **facts)
+        return int(found[0])
+
+    async def place(self, ref: Ref) -> int:
+        [(before,)] = await self._ask("place", id=ref.id, queue=ref.queue, bound=COUNTED_PLACES)
+        return int(before)
+
+    async def pause(self, queue: str, why: str) -> None:
+        await self._ask("pause", queue=queue, why=why)
+
+    async def resume(self, queue: str) -> bool:
+        return bool(await self._ask("resume", queue=queue, channel=self._place.channel))
+
+    async def _finished(self, name: str, which: Filter, limit: int, **more: Any) -> int:
+        if which.ids == ():
+            return 0
+        condition, params = matching(which)
+        text = self._sql[name].replace("{matching}", condition)
+        [found] = await self._complete(text, params | more | {"limit": limit})
+        return int(found[0])
+
+    async def _look(self, queues: Sequence[str]) -> tuple[bool, float | None]:
+        [(ready, due)] = await self._ask("work", queues=json_text(queues))
+        return ready, due
+
+    async def _readable(self, read: rows.Read) -> list[Job]:
+        """The jobs that can be read; the others are put aside, so that they hold up nobody."""
+        for ref, fence, why in read.unreadable:
+            facts = {"queue": ref.queue, "id": ref.id, "fence": fence, "why": why}
+            await self._ask("quarantine", error=json_text(UNREADABLE), **facts)
+        return read.jobs
+
+    async def _ask(self, name: str, **params: Any) -> list[Row]:
+        [answer] = await self._opened().alone(Query(name, params))
+        return answer
+
+    async def _complete(self, text: str, params: Params) -> list[Row]:
+        """Ask with a statement that was completed with a condition of :mod:`filters`."""
+        [answer] = await self._opened().alone(Query(text, params))
+        return answer
+
+    def _opened(self) -> Desk:
+        if not self._open:
+            raise StoreUnavailable("the store is not open: use it inside 'async with'")
+        return self._desk
+
+
+def _let_go(lines: Lines, bell: Bell) -> None:
+    bell.abandon()
+    lines.abandon()
+
+
+def _statements(place: Place) -> dict[str, str]:
+    texts = statements("unstuck.stores.postgres", ".sql")
+    return {
+        name: text.replace("{schema}", place.quoted).replace("{job}", rows.JOB)
+        for name, text in texts.items()
+    }
