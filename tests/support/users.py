@@ -1,7 +1,9 @@
 """Whom root lends a server to that refuses root, and what that user can reach."""
 
+import atexit
 import os
 import pwd
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -61,8 +63,12 @@ def can_run(program: Path, user: str | None) -> bool:
 
 
 def open_folder(user: str | None) -> Path:
-    """A new folder that ``user`` can pass through. pytest's own are closed to all but who runs the tests."""
+    """A new folder that ``user`` can pass through, removed at the end of the run at the latest.
+
+    pytest's own are closed to all but who runs the tests.
+    """
     # Root's own folder for such things may be closed as well.
     folder = Path(tempfile.mkdtemp(prefix="unstuck-", dir=None if user is None else "/tmp"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o711)
     return folder
