@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := .make
-APT := $(shell test "$$(id -u)" = 0 && echo apt-get || echo sudo -n apt-get)
+ROOT := $(shell test "$$(id -u)" = 0 || echo sudo -n) env DEBIAN_FRONTEND=noninteractive
+APT := $(ROOT) apt-get
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long check model bench wheel constraints clean
@@ -16,11 +17,11 @@ help: ## list the commands
 demo: $(STAMP)/run ## install, then watch jobs survive a killed worker, a frozen one and a poison job
 	@$(BIN)/unstuck demo
 
-test: $(STAMP)/dev ## run the tests, on this Python and on a 3.13 beside it
+test: $(STAMP)/dev $(STAMP)/servers ## run the tests, on this Python and on a 3.13 beside it
 	$(BIN)/python -m pytest -m "not long"
 	$(BIN)/python tools/other_pythons.py
 
-test-long: $(STAMP)/dev ## run the tests that take longer than their share
+test-long: $(STAMP)/dev $(STAMP)/servers ## run the tests that take longer than their share
 	$(BIN)/python -m pytest -m long
 
 check: $(STAMP)/dev model ## linters, types, import directions, file sizes, links in docs
@@ -62,4 +63,22 @@ $(STAMP)/spin:
 	@mkdir -p $(STAMP)
 	@command -v spin > /dev/null || ! command -v apt-get > /dev/null || \
 		{ $(APT) -qq update && $(APT) -qq install -y spin gcc; } > $(STAMP)/apt.log 2>&1 || true
+	@touch $@
+
+# The servers that tests start for themselves, fetched likewise; without them the tests say what to install.
+# They are not to run by themselves: PostgreSQL's package makes and starts a cluster unless a setting forbids it,
+# which is here for the time of the install only, and PgBouncer's enables a service.
+NO_CLUSTER := /etc/postgresql-common/createcluster.d/unstuck.conf
+$(STAMP)/servers:
+	@mkdir -p $(STAMP)
+	@! command -v apt-get > /dev/null || { \
+		ls /usr/lib/postgresql/*/bin/postgres || { \
+			$(ROOT) mkdir -p $(dir $(NO_CLUSTER)) && \
+			echo 'create_main_cluster = false' | $(ROOT) tee $(NO_CLUSTER) && \
+			$(APT) -qq update && $(APT) -qq install -y postgresql; \
+			$(ROOT) rm -f $(NO_CLUSTER); }; \
+		PATH=$$PATH:/usr/sbin command -v pgbouncer || { \
+			$(APT) -qq update && $(APT) -qq install -y pgbouncer && \
+			test -d /run/systemd/system && $(ROOT) systemctl disable --now pgbouncer; }; \
+		} > $(STAMP)/servers.log 2>&1 || true
 	@touch $@

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.command import TASKS, Command, unstuck
+from support.postgres import FLAVOURS, Postgres
 from support.workers import Workers
 
 from unstuck import Unstuck
@@ -42,6 +43,29 @@ def run(tmp_path: Path) -> Command:
 async def app(harness: SQLiteHarness) -> AsyncIterator[Unstuck]:
     async with Unstuck(harness.url) as app:
         yield app
+
+
+@pytest.fixture(scope="session")
+def pg15() -> Iterator[Postgres]:
+    with Postgres("15") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pg18() -> Iterator[Postgres]:
+    with Postgres("18") as server:
+        yield server
+
+
+@pytest.fixture(params=FLAVOURS)
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres]:
+    """Each PostgreSQL in turn. A test may pause, stop or kill it: the next one finds it running again."""
+    server: Postgres = request.getfixturevalue(f"pg{request.param}")
+    yield server
+    if server.running:
+        server.resume()
+    else:
+        server.start()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from support.kin import Entry, alive, bearers, kin, processes
+from support.users import identity
 from support.waiting import tail, until, until_async
 
 __all__ = ["Child", "Reach", "alive", "kin", "tail", "until", "until_async"]
@@ -25,13 +26,19 @@ Reach = Literal["process", "group", "family"]
 class Child:
     """A command running in a session of its own, stdout and stderr appended to ``log``. It starts at once.
 
-    ``env`` is added to this process's environment. Leaving the context kills the whole family: descendants,
-    the group, and orphans. Those that nobody saw before their parent died are known by a mark in their
-    environment, but only where /proc exists.
+    ``env`` is added to this process's environment; root can run it as another ``user``. Leaving the context
+    kills the whole family: descendants, the group, and orphans. Those that nobody saw before their parent died
+    are known by a mark in their environment, but only where /proc exists.
     """
 
     def __init__(
-        self, argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+        self,
+        argv: Sequence[str],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        user: str | None = None,
     ) -> None:
         self.argv = tuple(argv)
         self.log = log
@@ -47,6 +54,7 @@ class Child:
                 env={**os.environ, **(env or {}), MARK: self._mark},
                 cwd=cwd,
                 start_new_session=True,
+                **identity(user),
             )
         self.pid = self._process.pid
 

@@ -1,6 +1,7 @@
 """Private servers for tests: started on a free port, paused, killed, and restarted on the same port and data."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -38,7 +39,8 @@ class Server:
     """A server as a direct child, with its data in ``folder/data`` and its log in ``folder/server.log``.
 
     ``command(port, data_dir)`` is what to run in the foreground; ``ready(port)`` says whether it answers, and
-    may raise OSError for no. ``data_dir`` is there before the first start and can be filled by then.
+    may raise OSError for no. ``data_dir`` is there before the first start and can be filled by then. ``user``
+    is who runs it and owns its data, for servers that refuse root.
     Everything blocks: beside a running event loop, call through ``asyncio.to_thread``.
     """
 
@@ -51,16 +53,20 @@ class Server:
         env: Mapping[str, str] | None = None,
         stop_signal: signal.Signals = signal.SIGTERM,
         timeout: float = 20.0,
+        user: str | None = None,
     ) -> None:
         self.port = 0
         self.log = folder / "server.log"
         self.data_dir = folder / "data"
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if user is not None:
+            shutil.chown(self.data_dir, user)
         self._command = command
         self._ready = ready
         self._env = env
         self._stop_signal = stop_signal
         self._timeout = timeout
+        self._user = user
         self._child: Child | None = None
 
     def __enter__(self) -> Self:
@@ -122,7 +128,10 @@ class Server:
     def _starts_on(self, port: int) -> bool:
         """Whether it did; False if somebody else took the port before."""
         self.kill9()  # what a server that died by itself left behind
-        child = self._child = Child(self._command(port, self.data_dir), self.log, env=self._env)
+        # In its data folder: where the tests run may be closed to another user.
+        cwd = None if self._user is None else self.data_dir
+        command = self._command(port, self.data_dir)
+        child = self._child = Child(command, self.log, env=self._env, cwd=cwd, user=self._user)
         what = f"{child} to be ready on port {port}"
         try:
             until(lambda: self._serves(port) or child.exit_code is not None, self._timeout, what, self.log)
