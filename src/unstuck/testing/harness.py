@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 import apsw
 
 from unstuck.model import Ref
-from unstuck.store import Store
+from unstuck.store import Clock, Store
 from unstuck.stores import open_store
 
 
@@ -83,8 +83,12 @@ class PostgresHarness:
         self._database = url
         self.url = f"{url}{'&' if '?' in url else '?'}schema={self._schema}{options}"
         self._opened = AsyncExitStack()
+        self._aged = 0.0
 
     async def __aenter__(self) -> Self:
+        from psycopg import AsyncConnection
+
+        self._connection = await AsyncConnection.connect(self._database, autocommit=True)
         self.store = await self.another()
         return self
 
@@ -93,16 +97,31 @@ class PostgresHarness:
     ) -> None:
         await self._opened.aclose()
         await self.rows("DROP SCHEMA {schema} CASCADE")
+        await self._connection.close()
 
     async def another(self) -> Store:
         store = await self._opened.enter_async_context(open_store(self.url))
         await store.migrate()
+        clock = store.clock
+
+        async def aged_clock() -> Clock:
+            """The server has been up for as much longer as everything else is older."""
+            now, uptime = await clock()
+            return Clock(now, uptime + self._aged)
+
+        store.clock = aged_clock  # type: ignore[method-assign]
         return store
 
     async def age(self, seconds: float) -> None:
-        for table, columns in _POSTGRES_TIMES.items():
-            changes = ", ".join(f"{name} = {name} - make_interval(secs => {seconds})" for name in columns)
-            await self.rows(f"UPDATE {{schema}}.{table} SET {changes}")
+        """In one statement, so that hardly any real time passes meanwhile."""
+        self._aged += seconds
+        by = f"make_interval(secs => {seconds})"
+        changes = {
+            table: ", ".join(f"{name} = {name} - {by}" for name in columns)
+            for table, columns in _POSTGRES_TIMES.items()
+        }
+        aged = [f"{table} AS (UPDATE {{schema}}.{table} SET {change})" for table, change in changes.items()]
+        await self.rows(f"WITH {', '.join(aged)} SELECT")
 
     async def forget_lease(self, ref: Ref) -> None:
         await self.rows(
@@ -112,11 +131,8 @@ class PostgresHarness:
 
     async def rows(self, sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run a statement in the database, past the store."""
-        from psycopg import AsyncConnection
-
-        async with await AsyncConnection.connect(self._database, autocommit=True) as connection:
-            cursor = await connection.execute(sql.replace("{schema}", self._schema).encode(), params)
-            return await cursor.fetchall() if cursor.description else []
+        cursor = await self._connection.execute(sql.replace("{schema}", self._schema).encode(), params)
+        return await cursor.fetchall() if cursor.description else []
 
 
 _TIMES = {

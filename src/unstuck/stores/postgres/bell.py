@@ -98,8 +98,6 @@ class Bell:
         try:
             await connection.execute(SQL("LISTEN {}").format(Identifier(self._place.channel)))
             self._hears.set()
-            for rung in self._waiting:  # what came while nobody listened
-                rung.set()
             async for notice in connection.notifies():
                 for rung, queues in self._waiting.items():
                     if notice.payload in queues:

@@ -7,14 +7,16 @@ WITH open AS MATERIALIZED (
     ORDER BY jobs.id, jobs.queue
     FOR UPDATE OF jobs
 ),
+-- One time for all of them, from when their locks were had.
+clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM open) AS locked),
 ended AS (
     UPDATE {schema}.jobs SET
-        status = 'failed', fence = greatest(fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
-        settled_fence = greatest(fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
-        settled = 'cancelled', rank = NULL, finished_at = clock_timestamp(),
-        error = (%(error)s::jsonb || jsonb_build_object('at', clock_timestamp()))::json, fail_code = %(code)s,
+        status = 'failed', fence = greatest(fence + 1, (extract(epoch FROM clock.now) * 1000)::bigint),
+        settled_fence = greatest(fence + 1, (extract(epoch FROM clock.now) * 1000)::bigint),
+        settled = 'cancelled', rank = NULL, finished_at = clock.now,
+        error = (%(error)s::jsonb || jsonb_build_object('at', clock.now))::json, fail_code = %(code)s,
         fail_reason = NULL, locked_by = NULL, lease_expires_at = NULL, last_heartbeat_at = NULL
-    FROM (SELECT DISTINCT seq FROM open) AS open WHERE jobs.seq = open.seq
+    FROM clock, (SELECT DISTINCT seq FROM open) AS open WHERE jobs.seq = open.seq
     RETURNING jobs.queue, jobs.id
 ),
 told AS (

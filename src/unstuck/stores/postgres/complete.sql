@@ -12,12 +12,14 @@ held AS MATERIALIZED (
     ORDER BY jobs.id, jobs.queue
     FOR UPDATE OF jobs
 ),
+-- One time for all of them, from when their locks were had.
+clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM held) AS locked),
 applied AS (
     UPDATE {schema}.jobs SET
-        status = 'completed', rank = NULL, finished_at = clock_timestamp(),
+        status = 'completed', rank = NULL, finished_at = clock.now,
         result = nullif(held.result::text, 'null')::json, settled_fence = fence, settled = 'completed',
         locked_by = NULL, lease_expires_at = NULL, last_heartbeat_at = NULL
-    FROM held WHERE jobs.seq = held.seq
+    FROM held, clock WHERE jobs.seq = held.seq
     RETURNING jobs.queue, jobs.id, jobs.fence, held.place
 ),
 told AS (

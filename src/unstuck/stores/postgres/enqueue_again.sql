@@ -16,7 +16,7 @@ over AS MATERIALIZED (
 ),
 added AS (
     UPDATE {schema}.jobs SET
-        status = 'pending', task = over.task, payload = over.payload, digest = over.digest, priority = over.priority,
+        status = 'pending', task = over.task, payload = coalesce(over.payload, 'null'), digest = over.digest, priority = over.priority,
         created_at = over.now, next_earliest_run_at = over.due,
         rank = CASE WHEN over.due <= over.now THEN over.due - make_interval(mins => over.priority) END,
         started_at = NULL, finished_at = NULL, attempt_count = 0, max_attempts = over.max_attempts, crashes = 0,

@@ -5,6 +5,11 @@ WITH seen AS (
     VALUES (%(owner)s, clock_timestamp(), clock_timestamp(), %(facts)s::json)
     ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, facts = excluded.facts
 ),
+-- Those that have been silent for long are dropped, so that the table stays small.
+forgotten AS (
+    DELETE FROM {schema}.workers
+    WHERE seen_at < clock_timestamp() - make_interval(secs => %(remember)s) AND id <> %(owner)s
+),
 beat AS (
     SELECT * FROM ROWS FROM (
         json_to_recordset(%(beats)s::json)
@@ -17,13 +22,15 @@ held AS MATERIALIZED (
     ORDER BY jobs.id, jobs.queue
     FOR UPDATE OF jobs
 ),
+-- One time for all of them, from when their locks were had.
+clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM held) AS locked),
 renewed AS (
     UPDATE {schema}.jobs SET
-        lease_expires_at = clock_timestamp() + make_interval(secs => held.seconds),
-        last_heartbeat_at = clock_timestamp(),
+        lease_expires_at = clock.now + make_interval(secs => held.seconds),
+        last_heartbeat_at = clock.now,
         progress = coalesce(held.progress, jobs.progress),
         stage = coalesce(held.stage, jobs.stage)
-    FROM held WHERE jobs.seq = held.seq
+    FROM held, clock WHERE jobs.seq = held.seq
     RETURNING held.place
 )
 SELECT

@@ -73,13 +73,15 @@ head AS MATERIALIZED (
     ORDER BY jobs.id, jobs.queue
     FOR UPDATE OF jobs SKIP LOCKED
 ),
+-- One time for all of them, from when their locks were had.
+clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM head) AS locked),
 leased AS (
     UPDATE {schema}.jobs SET
         status = 'processing', rank = NULL, attempt_count = attempt_count + 1,
-        fence = greatest(fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
-        locked_by = %(owner)s, lease_expires_at = clock_timestamp() + make_interval(secs => room.seconds),
-        last_heartbeat_at = clock_timestamp(), started_at = clock_timestamp(), stage = NULL, progress = NULL
-    FROM head JOIN best USING (seq) JOIN room USING (queue)
+        fence = greatest(fence + 1, (extract(epoch FROM clock.now) * 1000)::bigint),
+        locked_by = %(owner)s, lease_expires_at = clock.now + make_interval(secs => room.seconds),
+        last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
+    FROM clock, head JOIN best USING (seq) JOIN room USING (queue)
     WHERE jobs.seq = head.seq AND jobs.status = 'pending'
     RETURNING {job}, best.place, best.place_seq
 ),

@@ -7,11 +7,13 @@ WITH lapsed AS MATERIALIZED (
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
+-- One time for all of them, from when their locks were had.
+clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM lapsed) AS locked),
 taken AS (
     UPDATE {schema}.jobs SET
-        fence = greatest(jobs.fence + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint), locked_by = %(owner)s,
-        lease_expires_at = clock_timestamp() + make_interval(secs => %(seconds)s), last_heartbeat_at = clock_timestamp()
-    FROM lapsed WHERE jobs.seq = lapsed.seq
+        fence = greatest(jobs.fence + 1, (extract(epoch FROM clock.now) * 1000)::bigint), locked_by = %(owner)s,
+        lease_expires_at = clock.now + make_interval(secs => %(seconds)s), last_heartbeat_at = clock.now
+    FROM lapsed, clock WHERE jobs.seq = lapsed.seq
     RETURNING jobs.seq, jobs.fence
 )
 SELECT json_agg(lapsed ORDER BY lapsed.lease_until, seq)::text, json_agg(taken.fence ORDER BY lapsed.lease_until, seq)::text

@@ -17,19 +17,21 @@ held AS MATERIALIZED (
     ORDER BY jobs.id, jobs.queue
     FOR UPDATE OF jobs
 ),
+-- One time for all of them, from when their locks were had.
+clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM held) AS locked),
 applied AS (
     UPDATE {schema}.jobs SET
         status = held.status,
         attempt_count = attempt_count - held.refund,
         crashes = crashes + held.crashed,
         next_earliest_run_at = CASE WHEN held.delay > 0
-            THEN clock_timestamp() + make_interval(secs => held.delay) ELSE next_earliest_run_at END,
+            THEN clock.now + make_interval(secs => held.delay) ELSE next_earliest_run_at END,
         rank = CASE WHEN held.status = 'pending' AND held.delay = 0
             THEN next_earliest_run_at - make_interval(mins => priority) END,
-        finished_at = CASE WHEN held.status <> 'pending' THEN clock_timestamp() END,
+        finished_at = CASE WHEN held.status <> 'pending' THEN clock.now END,
         result = nullif(held.result::text, 'null')::json,
         error = CASE WHEN held.error IS NULL THEN jobs.error
-            ELSE (held.error::jsonb || jsonb_build_object('at', clock_timestamp()))::json END,
+            ELSE (held.error::jsonb || jsonb_build_object('at', clock.now))::json END,
         fail_code = CASE WHEN held.status = 'failed' THEN held.code END,
         fail_reason = CASE WHEN held.status = 'failed' THEN held.reason END,
         settled_fence = jobs.fence,
@@ -37,7 +39,7 @@ applied AS (
         locked_by = NULL,
         lease_expires_at = NULL,
         last_heartbeat_at = NULL
-    FROM held WHERE jobs.seq = held.seq
+    FROM held, clock WHERE jobs.seq = held.seq
     RETURNING jobs.queue, jobs.id, jobs.rank, held.place, held.word, held.crashed, held.reaped
 ),
 told AS (

@@ -130,8 +130,8 @@ def lease(queues: Mapping[str, Share], limit: int, owner: str, place: Place) -> 
 
 def heartbeat(worker: Worker, beats: Sequence[Beat]) -> Step[Pulse]:
     named = list({beat.lease: beat for beat in beats}.values())
-    facts = {"owner": worker.id, "facts": rows.facts(worker), "beats": rows.beats(named)}
-    [(renewed, strangers)] = yield Query("heartbeat", facts)
+    facts = {"owner": worker.id, "facts": rows.facts(worker), "remember": REMEMBER_WORKERS}
+    [(renewed, strangers)] = yield Query("heartbeat", facts | {"beats": rows.beats(named)})
     held = {named[place].lease for place in rows.numbers(renewed)}
     verdicts = {beat.lease: Verdict.HELD if beat.lease in held else Verdict.LOST for beat in named}
     if lost := [lease.ref for lease, verdict in verdicts.items() if verdict is Verdict.LOST]:
@@ -165,7 +165,6 @@ def reclaim(
         Query("reclaim", facts | {"blind": spans}) if of is None else Query("reclaim_of", facts | {"of": of}),
         Query("next_end", wanted),
         Query("fold", {"many": MANY_PIECES}),
-        Query("forget_workers", {"seconds": REMEMBER_WORKERS}),
     ]
 
 
