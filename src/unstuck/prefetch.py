@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 WINDOW = 0.2  # seconds
-MOST = 500
+MOST = 4000
 
 
 class Ahead:

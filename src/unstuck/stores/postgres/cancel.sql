@@ -1,11 +1,15 @@
 -- cancel: fail jobs that are not finished. A running one's lease is taken over and ended in this one step.
 WITH open AS MATERIALIZED (
-    SELECT jobs.seq FROM ROWS FROM (
-        json_array_elements_text(%(queue)s::json), json_array_elements_text(%(id)s::json)
-    ) AS named (queue, id) JOIN {schema}.jobs ON jobs.id = named.id AND jobs.queue = named.queue
-    WHERE jobs.status IN ('pending', 'processing')
-    ORDER BY jobs.id, jobs.queue
-    FOR UPDATE OF jobs
+    SELECT line.seq FROM (
+        SELECT DISTINCT id, queue FROM ROWS FROM (
+            json_array_elements_text(%(queue)s::json), json_array_elements_text(%(id)s::json)
+        ) AS named (queue, id)
+        ORDER BY id, queue
+    ) AS named CROSS JOIN LATERAL (
+        SELECT seq FROM {schema}.jobs
+        WHERE jobs.id = named.id AND jobs.queue = named.queue AND jobs.status || '' IN ('pending', 'processing')
+        FOR UPDATE
+    ) AS line
 ),
 -- One time for all of them, from when their locks were had.
 clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM open) AS locked),
@@ -16,7 +20,7 @@ ended AS (
         settled = 'cancelled', rank = NULL, finished_at = clock.now,
         error = (%(error)s::jsonb || jsonb_build_object('at', clock.now))::json, fail_code = %(code)s,
         fail_reason = NULL, locked_by = NULL, lease_expires_at = NULL, last_heartbeat_at = NULL
-    FROM clock, (SELECT DISTINCT seq FROM open) AS open WHERE jobs.seq = open.seq
+    FROM open, clock WHERE jobs.seq = open.seq
     RETURNING jobs.queue, jobs.id
 ),
 told AS (

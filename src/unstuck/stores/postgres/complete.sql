@@ -5,12 +5,15 @@ WITH ended AS (
         json_array_elements_text(%(fence)s::json), json_array_elements(%(result)s::json)
     ) WITH ORDINALITY AS ended (queue, id, fence, result, place)
 ),
+-- One look-up by address for each, in the order of ids, so that no two batches wait for each other. The status is
+-- compared as an expression, lest the planner read all that is processing instead.
 held AS MATERIALIZED (
-    SELECT jobs.seq, ended.place, ended.result FROM ended
-    JOIN {schema}.jobs ON jobs.id = ended.id AND jobs.queue = ended.queue
-    WHERE jobs.fence = ended.fence AND jobs.status = 'processing'
-    ORDER BY jobs.id, jobs.queue
-    FOR UPDATE OF jobs
+    SELECT line.seq, ended.place, ended.result FROM (SELECT * FROM ended ORDER BY id, queue) AS ended CROSS JOIN LATERAL (
+        SELECT seq FROM {schema}.jobs
+        WHERE jobs.id = ended.id AND jobs.queue = ended.queue AND jobs.fence = ended.fence
+            AND jobs.status || '' = 'processing'
+        FOR UPDATE
+    ) AS line
 ),
 -- One time for all of them, from when their locks were had.
 clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM held) AS locked),

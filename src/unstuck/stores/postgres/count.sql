@@ -10,10 +10,11 @@ SELECT queue, 'processing', count(*) FROM {schema}.jobs WHERE status = 'processi
 UNION ALL
 SELECT queue, 'expired', count(*) FROM {schema}.jobs WHERE status = 'processing' AND lease_expires_at < now() GROUP BY queue
 UNION ALL
-SELECT queue, status, count(*) FROM {schema}.jobs WHERE finished_at IS NOT NULL GROUP BY status, queue
+SELECT queue, 'completed', count(*) FROM {schema}.jobs WHERE finished_at IS NOT NULL AND status = 'completed' GROUP BY queue
 UNION ALL
-SELECT queue, 'cancelled', count(*) FROM {schema}.jobs
-WHERE finished_at IS NOT NULL AND status = 'failed' AND settled = 'cancelled' GROUP BY queue
+SELECT queue, 'failed', count(*) FROM {schema}.jobs WHERE status = 'failed' GROUP BY queue
+UNION ALL
+SELECT queue, 'cancelled', count(*) FROM {schema}.jobs WHERE status = 'failed' AND settled = 'cancelled' GROUP BY queue
 UNION ALL
 SELECT waiting.queue, 'waited', extract(epoch FROM now() - head.next_earliest_run_at)
 FROM (SELECT DISTINCT queue FROM {schema}.jobs WHERE rank IS NOT NULL) AS waiting CROSS JOIN LATERAL (

@@ -1,13 +1,15 @@
 -- edit: give jobs that wait another priority or another time. What is NULL stays as it is.
 WITH waiting AS MATERIALIZED (
-    SELECT DISTINCT jobs.seq, jobs.id, jobs.queue FROM ROWS FROM (
-        json_array_elements_text(%(queue)s::json), json_array_elements_text(%(id)s::json)
-    ) AS named (queue, id) JOIN {schema}.jobs ON jobs.id = named.id AND jobs.queue = named.queue
-),
-locked AS MATERIALIZED (
-    SELECT jobs.seq FROM {schema}.jobs JOIN waiting USING (seq) WHERE jobs.status = 'pending'
-    ORDER BY jobs.id, jobs.queue
-    FOR UPDATE OF jobs
+    SELECT line.seq FROM (
+        SELECT DISTINCT id, queue FROM ROWS FROM (
+            json_array_elements_text(%(queue)s::json), json_array_elements_text(%(id)s::json)
+        ) AS named (queue, id)
+        ORDER BY id, queue
+    ) AS named CROSS JOIN LATERAL (
+        SELECT seq FROM {schema}.jobs
+        WHERE jobs.id = named.id AND jobs.queue = named.queue AND jobs.status || '' = 'pending'
+        FOR UPDATE
+    ) AS line
 ),
 edited AS (
     UPDATE {schema}.jobs SET
@@ -16,7 +18,7 @@ edited AS (
         rank = CASE WHEN coalesce(%(run_at)s::timestamptz, next_earliest_run_at) <= clock_timestamp()
             THEN coalesce(%(run_at)s::timestamptz, next_earliest_run_at)
                 - make_interval(mins => coalesce(%(priority)s::smallint, priority)) END
-    FROM locked WHERE jobs.seq = locked.seq
+    FROM waiting WHERE jobs.seq = waiting.seq
     RETURNING jobs.queue, jobs.id, jobs.rank
 ),
 told AS (

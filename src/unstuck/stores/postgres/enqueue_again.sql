@@ -9,10 +9,11 @@ WITH new AS (
     )
 ),
 over AS MATERIALIZED (
-    SELECT jobs.seq, new.* FROM new JOIN {schema}.jobs ON jobs.id = new.id AND jobs.queue = new.queue
-    WHERE jobs.status IN ('completed', 'failed')
-    ORDER BY jobs.id, jobs.queue
-    FOR UPDATE OF jobs
+    SELECT line.seq, new.* FROM (SELECT * FROM new ORDER BY id, queue) AS new CROSS JOIN LATERAL (
+        SELECT seq FROM {schema}.jobs
+        WHERE jobs.id = new.id AND jobs.queue = new.queue AND jobs.status || '' IN ('completed', 'failed')
+        FOR UPDATE
+    ) AS line
 ),
 added AS (
     UPDATE {schema}.jobs SET

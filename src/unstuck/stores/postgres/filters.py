@@ -56,5 +56,5 @@ _STATUS = {
     Status.PENDING: "jobs.status = 'pending'",
     Status.PROCESSING: "jobs.status = 'processing'",
     Status.COMPLETED: "jobs.finished_at IS NOT NULL AND jobs.status = 'completed'",
-    Status.FAILED: "jobs.finished_at IS NOT NULL AND jobs.status = 'failed'",
+    Status.FAILED: "jobs.status = 'failed'",
 }

@@ -16,11 +16,15 @@ beat AS (
             AS (queue text, id text, fence bigint, seconds double precision, progress json, stage text)
     ) WITH ORDINALITY AS beat (queue, id, fence, seconds, progress, stage, place)
 ),
+-- One look-up by address for each, in the order of ids, so that no two batches wait for each other. The status is
+-- compared as an expression, lest the planner read all that is processing instead.
 held AS MATERIALIZED (
-    SELECT jobs.seq, beat.* FROM beat JOIN {schema}.jobs ON jobs.id = beat.id AND jobs.queue = beat.queue
-    WHERE jobs.fence = beat.fence AND jobs.status = 'processing'
-    ORDER BY jobs.id, jobs.queue
-    FOR UPDATE OF jobs
+    SELECT line.seq, beat.* FROM (SELECT * FROM beat ORDER BY id, queue) AS beat CROSS JOIN LATERAL (
+        SELECT seq FROM {schema}.jobs
+        WHERE jobs.id = beat.id AND jobs.queue = beat.queue AND jobs.fence = beat.fence
+            AND jobs.status || '' = 'processing'
+        FOR UPDATE
+    ) AS line
 ),
 -- One time for all of them, from when their locks were had.
 clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM held) AS locked),

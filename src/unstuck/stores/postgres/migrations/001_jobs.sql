@@ -1,12 +1,12 @@
 -- 001_jobs.sql: everything the first release needs. The names of columns are those that job tables in the wild
--- have; times are made by the server's clock.
+-- have; times are made by the server's clock. Names and ids are compared byte by byte, whatever the database's language.
 
 CREATE TABLE {schema}.jobs (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    queue text NOT NULL,
-    id text NOT NULL,
-    task text NOT NULL,
-    status text NOT NULL DEFAULT 'pending',
+    queue text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    task text COLLATE "C" NOT NULL,
+    status text COLLATE "C" NOT NULL DEFAULT 'pending',
     payload json NOT NULL,
     key text,
     digest text,
@@ -21,7 +21,7 @@ CREATE TABLE {schema}.jobs (
     crashes integer NOT NULL DEFAULT 0,
     max_crashes integer,
     fence bigint NOT NULL DEFAULT 0,
-    locked_by text,
+    locked_by text COLLATE "C",
     lease_expires_at timestamptz, -- NULL while processing: held by a worker that knows no leases
     last_heartbeat_at timestamptz,
     stage text,
@@ -36,7 +36,7 @@ CREATE TABLE {schema}.jobs (
     backoff double precision[] NOT NULL DEFAULT '{}',
     lapse_backoff double precision[] NOT NULL DEFAULT '{}',
     timeout double precision,
-    lane text,
+    lane text COLLATE "C",
     parent text,
     trace text,
     webhook text,
@@ -65,21 +65,22 @@ CREATE INDEX jobs_lane ON {schema}.jobs (queue, lane, rank, seq) WHERE rank IS N
 CREATE INDEX jobs_delayed ON {schema}.jobs (queue, next_earliest_run_at) WHERE status = 'pending' AND rank IS NULL;
 CREATE INDEX jobs_held ON {schema}.jobs (lease_expires_at) WHERE status = 'processing';
 CREATE INDEX jobs_running ON {schema}.jobs (queue, lane, locked_by) WHERE status = 'processing';
-CREATE INDEX jobs_finished ON {schema}.jobs (status, finished_at, queue, settled) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_finished ON {schema}.jobs (finished_at, seq) INCLUDE (queue, status) WHERE finished_at IS NOT NULL;
+CREATE INDEX jobs_failed ON {schema}.jobs (finished_at, seq) INCLUDE (queue, settled) WHERE status = 'failed';
 
 CREATE TABLE {schema}.job_events (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     type text NOT NULL,
-    queue text NOT NULL,
-    job_id text,
+    queue text COLLATE "C" NOT NULL,
+    job_id text COLLATE "C",
     data json NOT NULL
 );
 
 CREATE INDEX job_events_job ON {schema}.job_events (job_id, queue, seq);
 
 CREATE TABLE {schema}.queues (
-    name text PRIMARY KEY,
+    name text COLLATE "C" PRIMARY KEY,
     paused_at timestamptz,
     paused_why text
 ) WITH (fillfactor = 50);
@@ -87,20 +88,20 @@ CREATE TABLE {schema}.queues (
 -- Only ever inserted into, a row a batch: a row that all write would be a queue of its own. Folded now and then.
 CREATE TABLE {schema}.counters (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    queue text NOT NULL,
-    name text NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
     value bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
 CREATE TABLE {schema}.workers (
-    id text PRIMARY KEY,
+    id text COLLATE "C" PRIMARY KEY,
     started_at timestamptz NOT NULL,
     seen_at timestamptz NOT NULL,
     facts json NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 CREATE TABLE {schema}.tokens (
-    bucket text NOT NULL,
+    bucket text COLLATE "C" NOT NULL,
     free_at timestamptz NOT NULL, -- when the token returns to its bucket
     stamp bigint NOT NULL -- the grant it was part of
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
@@ -108,11 +109,11 @@ CREATE TABLE {schema}.tokens (
 CREATE INDEX tokens_bucket ON {schema}.tokens (bucket, free_at);
 
 CREATE TABLE {schema}.buckets (
-    name text PRIMARY KEY,
+    name text COLLATE "C" PRIMARY KEY,
     closed_until timestamptz NOT NULL
 );
 
 CREATE TABLE {schema}.schedules (
-    name text PRIMARY KEY,
+    name text COLLATE "C" PRIMARY KEY,
     slot timestamptz NOT NULL -- the last one it fired for
 );
