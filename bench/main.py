@@ -40,13 +40,14 @@ def main() -> None:
     if options.quick:
         plan = replace(plan, rounds=1, patience=0.0, tries=1, **SMALL)
     only, without = _names(options.only), _names(options.without)
-    runs = [STORES[store](plan, only, without) for store in options.store or STORES]
-    for run in runs:
-        if unknown := set(only) - run.steps().keys():
-            parser.error(f"{run.store} has no step {min(unknown)}: it has {', '.join(run.steps())}")
+    runs = [STORES[store](plan, only, without) for store in dict.fromkeys(options.store or STORES)]
+    steps = dict.fromkeys(step for run in runs for step in run.steps())
+    if unknown := set(only) - steps.keys():
+        parser.error(f"there is no step {min(unknown)}: there are {', '.join(steps)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all is cleaned up
     for run in runs:
-        _take(run, quick=options.quick)
+        if any(run.wants(step) for step in run.steps()):
+            _take(run, quick=options.quick)
 
 
 def _names(text: str | None) -> tuple[str, ...]:
