@@ -52,8 +52,9 @@ class PostgresRounds(Rounds):
         for one in self._all:
             one.set_up()
         if self.wants("drain"):
+            jobs = self.plan.jobs // 2  # with fewer, large batches seem worse than they are
             for one in self._all:
-                self.find_best(one, partial(self._fill, one, self.plan.trial))
+                self.find_best(one, jobs, partial(self._fill, one, jobs))
 
     def clean(self) -> None:
         self.server.stop()

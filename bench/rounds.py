@@ -79,12 +79,12 @@ class Rounds:
     def disk(self, number: int) -> None:
         self.keep(number, "disk", "the disk", self.measure(lambda: None, lambda: measure.disk(OUT)))
 
-    def find_best(self, one: Contestant, fill: Callable[[], None]) -> None:
+    def find_best(self, one: Contestant, jobs: int, fill: Callable[[], None]) -> None:
         """The settings take turns, too: one trial each would choose by the machine's mood."""
         if len(one.settings) > 1:
 
             def trial(setting: tuple[str, ...]) -> float:
-                return self.measure(fill, lambda: measure.drain(one, self.plan.trial, *setting).rate)
+                return self.measure(fill, lambda: measure.drain(one, jobs, *setting).rate)
 
             rates = [[trial(setting) for setting in one.settings] for _ in range(3)]
             medians = [median(column) for column in zip(*rates, strict=True)]

@@ -36,7 +36,7 @@ class SQLiteRounds(Rounds):
         self.install([self.ours, *self.peers])
         if self.wants("drain"):
             for one in self._all:
-                self.find_best(one, partial(self._fill, one, self.plan.trial))
+                self.find_best(one, self.plan.trial, partial(self._fill, one, self.plan.trial))
 
     @property
     def _all(self) -> list[OnFile]:
