@@ -34,7 +34,7 @@ check: $(STAMP)/dev model ## linters, types, import directions, file sizes, link
 model: $(STAMP)/spin ## check the protocol and its mutants with Spin
 	$(PYTHON) protocol/check.py
 
-bench: $(STAMP)/dev ## measure against peers, in one run on this machine
+bench: $(STAMP)/dev ## measure against peers, in one run a store on this machine
 	$(BIN)/python bench/run.py
 
 wheel: $(STAMP)/dev ## build the package

@@ -1,13 +1,11 @@
-"""A contestant: which programs enqueue and work, and how its file tells what is done."""
+"""A contestant: which programs enqueue and work. What differs between stores is in ``sqlite`` and ``postgres``."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -20,41 +18,57 @@ ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "bench" / "out"
 SHARED = Path("/dev/shm")  # in memory, where there is one
 MARKS = Path(SHARED if SHARED.is_dir() else tempfile.gettempdir(), f"bench-{os.getpid()}.marks")
+OURS = "unstuck"
+DEFAULT: tuple[str, ...] = ()
 
 
 @dataclass
 class Contestant:
-    """``done`` is SQL that says how many of the ``:jobs`` enqueued ones are finished for good."""
+    """``settings`` are arguments of its worker, of which the best is found and becomes ``best``."""
 
     name: str
-    module: str
-    done: str
-    python: Path = Path(sys.executable)
+    program: tuple[str, ...]  # enqueues; with "work" it works, unless there is a worker
+    done: str  # SQL that says how many of so many jobs are finished for good
     worker: tuple[str, ...] = ()
+    settings: tuple[tuple[str, ...], ...] = (DEFAULT,)
+    idle: tuple[str, ...] = DEFAULT  # for the latency of an idle worker
+    packages: tuple[str, ...] = ()
     version: str = ""
+    best: tuple[str, ...] = field(init=False)
     stores: Path = field(init=False)
 
     def __post_init__(self) -> None:
         self.stores = OUT / "stores" / self.name
+        self.best = self.settings[0]
 
     @property
-    def db(self) -> Path:
-        return self.stores / "jobs.db"
+    def folder(self) -> Path:
+        """Where a peer is installed."""
+        return OUT / "peers" / self.name
 
-    def fresh(self, template: Path | None = None) -> None:
-        """Begin with no jobs, or with those of another file; nothing of it is left for the disk to write later."""
-        shutil.rmtree(self.stores, ignore_errors=True)
-        self.stores.mkdir(parents=True)
+    @property
+    def url(self) -> str:
+        raise NotImplementedError
+
+    def fresh(self) -> None:
+        """Begin with no jobs; nothing of it is left for the disk to write later."""
+        self.stores.mkdir(parents=True, exist_ok=True)
         MARKS.unlink(missing_ok=True)
-        if template is not None:
-            shutil.copyfile(template, self.db)
         os.sync()
+
+    def finished(self, jobs: int) -> int:
+        raise NotImplementedError
 
     def run(self, *arguments: str | int) -> dict[str, Any]:
         """Run the producing side and return what it printed."""
-        command = [str(self.python), "-m", self.module, *map(str, arguments)]
         done = subprocess.run(
-            command, cwd=ROOT, env=self._env(), stdout=subprocess.PIPE, text=True, check=True, timeout=900
+            [*self.program, *map(str, arguments)],
+            cwd=ROOT,
+            env=self._env(),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=900,
         )
         answer: dict[str, Any] = json.loads(done.stdout or "{}")
         return answer
@@ -62,7 +76,7 @@ class Contestant:
     @contextlib.contextmanager
     def working(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         """A worker process for the length of a block."""
-        command = self.worker or (str(self.python), "-m", self.module, "work")
+        command = self.worker or (*self.program, "work")
         with (
             (self.stores / "worker.log").open("ab") as log,
             subprocess.Popen(
@@ -78,44 +92,19 @@ class Contestant:
                 except subprocess.TimeoutExpired:
                     process.kill()
 
-    def finished(self, jobs: int) -> int:
-        with contextlib.closing(sqlite3.connect(self.db, timeout=10)) as file:
-            number: int = file.execute(self.done, {"jobs": jobs}).fetchone()[0]
-            return number
-
     def _env(self) -> dict[str, str]:
-        return os.environ | {"BENCH_DB": str(self.db), "BENCH_MARKS": str(MARKS)}
+        node = str(self.folder / "node_modules")
+        return os.environ | {"BENCH_URL": self.url, "BENCH_MARKS": str(MARKS), "NODE_PATH": node}
 
 
-def ours(concurrency: int) -> Contestant:
-    command = Path(sys.executable).parent / "unstuck"
-    return Contestant(
-        name="unstuck",
-        module="bench.ours",
-        done="SELECT coalesce(sum(value), 0) FROM counter WHERE name = 'completed'",
-        # Without a supervisor, so that it is the worker's memory that is measured.
-        worker=(
-            str(command),
-            "worker",
-            "bench.ours:app",
-            "--processes",
-            "0",
-            "--concurrency",
-            str(concurrency),
-        ),
-    )
+def python(module: str, name: str = "") -> tuple[str, ...]:
+    """A program of ours, or one in the environment of the peer with that name."""
+    interpreter = str(OUT / "peers" / name / "bin" / "python") if name else sys.executable
+    return (interpreter, "-m", module)
 
 
-def litequeue() -> Contestant:
-    return Contestant(
-        name="litequeue",
-        module="bench.peers.litequeue",
-        done="SELECT count(*) FROM Queue WHERE status NOT IN (0, 1)",
-    )
-
-
-def huey() -> Contestant:
-    # It removes a task when it fetches it: what is not there any more is as done as it will ever be.
-    return Contestant(
-        name="huey", module="bench.peers.huey", done="SELECT :jobs - (SELECT count(*) FROM task)"
-    )
+def our_worker(concurrency: int) -> tuple[str, ...]:
+    command = str(Path(sys.executable).parent / "unstuck")
+    # Without a supervisor, so that it is the worker's memory that is measured.
+    options = ("--processes", "0", "--concurrency", str(concurrency))
+    return (command, "worker", "bench.ours:app", *options)

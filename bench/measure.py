@@ -37,19 +37,10 @@ def enqueue(contestant: Contestant, how: str, jobs: int) -> float:
 
 def drain(contestant: Contestant, jobs: int, *arguments: str) -> Drained:
     """Let one worker process finish ``jobs`` of the waiting jobs, as many or more of which there must be."""
+    already = contestant.finished(jobs)
     with contestant.working(*arguments) as worker:
         _until(lambda: marks.count(MARKS) > 0, LONGEST_START, worker, contestant)
-        _until(lambda: marks.count(MARKS) >= jobs, LONGEST_DRAIN, worker, contestant)
-        finished = 0
-        while finished < jobs:  # the last marks are there, their settling may not be
-            time.sleep(0.002)
-            finished = contestant.finished(jobs)
-            end = time.monotonic_ns()
-        megabytes = _peak(worker.pid)
-    starts = marks.read(MARKS)
-    if len({number for number, _ in starts}) != len(starts):
-        raise RuntimeError(f"{contestant.name} ran jobs twice")
-    return Drained(finished / (end - starts[0][1]) * 1e9, megabytes)
+        return Drained(rate(contestant, jobs, already, worker), _peak(worker.pid))
 
 
 def latency(contestant: Contestant, jobs: int, *arguments: str) -> Latency:
@@ -76,6 +67,20 @@ def disk(folder: Path) -> float:
     finally:
         os.close(file)
         path.unlink()
+
+
+def rate(contestant: Contestant, jobs: int, already: int, *workers: subprocess.Popen[bytes]) -> float:
+    """Jobs a second, when that many more are finished than were ``already``."""
+    _until(lambda: marks.count(MARKS) >= jobs, LONGEST_DRAIN, workers[0], contestant)
+    finished = 0
+    while finished < jobs:  # the last marks are there, their settling may not be
+        time.sleep(0.002)
+        finished = contestant.finished(jobs) - already
+        end = time.monotonic_ns()
+    starts = marks.read(MARKS)
+    if len({number for number, _ in starts}) != len(starts):
+        raise RuntimeError(f"{contestant.name} ran jobs twice")
+    return finished / (end - starts[0][1]) * 1e9
 
 
 def _until(

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 CALM = 0.3  # of one core
 _STAT = Path("/proc/stat")
 
 
-class Noise:
-    """Cores that others use from now on; 0 where the system does not say."""
+def nobody() -> float:
+    """The processor seconds of no servers."""
+    return 0.0
 
-    def __init__(self) -> None:
-        self._at, self._others = time.monotonic(), _others()
+
+class Noise:
+    """Cores that others use from now on; 0 where the system does not say.
+
+    ``servers`` says how many processor seconds servers have used that belong to what is measured.
+    """
+
+    def __init__(self, servers: Callable[[], float] = nobody) -> None:
+        self._servers = servers
+        self._at, self._others = time.monotonic(), self._used()
 
     def cores(self) -> float:
-        return max(0.0, (_others() - self._others) / (time.monotonic() - self._at))
+        return max(0.0, (self._used() - self._others) / (time.monotonic() - self._at))
+
+    def _used(self) -> float:
+        return _others() - self._servers()
 
 
 def wait_for_calm(patience: float) -> None:

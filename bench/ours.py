@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import sys
+import time
 
 from bench import marks, producer
-from unstuck import Task, Unstuck
+from unstuck import Task, Unstuck, open_store
 
-app = Unstuck(f"sqlite:///{os.environ['BENCH_DB']}")
+URL = os.environ["BENCH_URL"]
+app = Unstuck(URL)
 
 
 @app.task
@@ -33,7 +37,31 @@ class Ours:
         await app.enqueue_many([self.task.call(n=number, s=marks.PAD) for number in numbers])
 
 
+async def set_up() -> None:
+    async with open_store(URL) as store:
+        await store.migrate()
+
+
+async def reclaim(scans: int) -> None:
+    """How long a reaper looks for what has lapsed, in milliseconds, each time."""
+    took: list[float] = []
+    async with open_store(URL) as store:
+        for _ in range(scans):
+            began = time.perf_counter()
+            reclaimed = await store.reclaim(None, 30.0, 200, "bench")
+            took.append((time.perf_counter() - began) * 1000)
+            if reclaimed.jobs:
+                raise RuntimeError("a lease ran out during the scan: nothing was to be found")
+    print(json.dumps({"milliseconds": took}))
+
+
 if __name__ == "__main__":
-    # Delayed for longer than the run takes, and more urgent than what is due.
-    late = sys.argv[3:] == ["delayed"]
-    producer.main(Ours(work.options(delay=7200, priority=9) if late else work))
+    match sys.argv[1:]:
+        case ["setup"]:
+            asyncio.run(set_up())
+        case ["reclaim", scans]:
+            asyncio.run(reclaim(int(scans)))
+        case _:
+            # Delayed for longer than the run takes, and more urgent than what is due.
+            late = sys.argv[3:] == ["delayed"]
+            producer.main(Ours(work.options(delay=7200, priority=9) if late else work))

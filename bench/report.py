@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 
-OURS = "unstuck"
+from bench.contestant import OURS
+from bench.plan import Plan
+
 METRICS = {
     "bulk": "bulk enqueue, jobs/s",
+    "copy": "COPY of the same rows from values, rows/s",
+    "copy of text": "COPY of the same rows from ready text, rows/s",
     "drain": "drain with one worker process, jobs/s",
+    "one worker": "drain of {twice:,}, one worker, jobs/s",
+    "two workers": "drain of {twice:,}, two workers, jobs/s",
+    "one worker cpu": "processor a job, one worker and the server, ms",
+    "two workers cpu": "processor a job, two workers and the server, ms",
     "beside nothing": "drain of all there is, jobs/s",
     "beside waiting": "drain with {deep:,} waiting, jobs/s",
     "beside delayed": "drain beside {deep:,} delayed of priority 9, jobs/s",
+    "beside finished": "drain beside {finished:,} finished, jobs/s",
+    "without snapshot": "drain of {long:,}, jobs/s",
+    "with snapshot": "drain of {long:,} while a snapshot is held, jobs/s",
+    "reaper": "reaper's scan of {scanned:,} finished and running, ms",
     "disk": "write of 8 kB and sync, times/s",
     "single": "single enqueue, one after the other, jobs/s",
     "crowd": "single enqueue, 50 at the same time, jobs/s",
@@ -35,59 +48,101 @@ class Sample:
 
 @dataclass(frozen=True)
 class Ratio:
-    """What is required of one of our rates beside another rate."""
+    """What is required of one of our values beside another: of the best of contestants, or another metric."""
 
     metric: str
-    other: str  # a contestant, or another metric of ours
-    at_least: float
+    others: tuple[str, ...]
+    at_least: float = 0.0
+    at_most: float = math.inf
+
+    @property
+    def said(self) -> str:
+        bound = f"at most {self.at_most:g}" if self.at_most < math.inf else f"at least {self.at_least:g}"
+        return f"{self.metric}: {bound} × {'the best of ' * (len(self.others) > 1)}{', '.join(self.others)}"
 
 
-RATIOS = (
-    Ratio("bulk", "litequeue", 4.0),
-    Ratio("drain", "litequeue", 3.0),
-    Ratio("drain", "huey", 5.0),
-    Ratio("beside waiting", "beside nothing", 0.9),
-    Ratio("beside delayed", "beside nothing", 0.9),
-)
-AT_MOST = {"latency p50": 15.0, "memory": 80.0}
+PYTHON = ("pgqueuer", "procrastinate", "oban")
+RATIOS = {
+    "sqlite": (
+        Ratio("bulk", ("litequeue",), 4.0),
+        Ratio("drain", ("litequeue",), 3.0),
+        Ratio("drain", ("huey",), 5.0),
+        Ratio("beside waiting", ("beside nothing",), 0.9),
+        Ratio("beside delayed", ("beside nothing",), 0.9),
+    ),
+    "postgres": (
+        Ratio("bulk", PYTHON, 1.5),
+        Ratio("bulk", ("copy",), 0.5),
+        Ratio("drain", PYTHON, 2.0),
+        Ratio("drain", ("graphile-worker",), 1.0),
+        Ratio("two workers", ("one worker",), 1.0),
+        Ratio("two workers cpu", ("one worker cpu",), at_most=1.15),
+        Ratio("beside waiting", ("beside nothing",), 0.9),
+        Ratio("beside finished", ("beside nothing",), 0.9),
+        Ratio("with snapshot", ("without snapshot",), 0.5),
+    ),
+}
+BELOW = {
+    "sqlite": {"latency p50": 15.0, "memory": 80.0},
+    "postgres": {"latency p50": 5.0, "reaper": 5.0},
+}
 
 
-def table(samples: list[Sample], deep: int) -> str:
+def table(samples: list[Sample], plan: Plan, store: str) -> str:
     """Markdown, so that it can be read here and pasted there."""
     lines = ["| what | who | median | min..max |", "|---|---|---|---|"]
-    lines += _medians(samples, deep)
+    lines += _medians(samples, plan)
     lines += ["", "| required | measured | by round | |", "|---|---|---|---|"]
-    lines += _verdicts(samples)
+    lines += _ratios(samples, store)
+    lines += _bounds(samples, store)
     return "\n".join(lines)
 
 
-def _medians(samples: list[Sample], deep: int) -> Iterator[str]:
+def _medians(samples: list[Sample], plan: Plan) -> Iterator[str]:
+    sizes = asdict(plan) | {"twice": 2 * plan.jobs}
     for metric, title in METRICS.items():
         for name in dict.fromkeys(sample.name for sample in samples if sample.metric == metric):
             values = _values(samples, metric, name)
             spread = f"{_number(min(values))}..{_number(max(values))}"
-            yield f"| {title.format(deep=deep)} | {name} | {_number(median(values))} | {spread} |"
+            yield f"| {title.format(**sizes)} | {name} | {_number(median(values))} | {spread} |"
 
 
-def _verdicts(samples: list[Sample]) -> Iterator[str]:
-    for ratio in RATIOS:
-        other = (ratio.other, OURS) if ratio.other in METRICS else (ratio.metric, ratio.other)
-        measured = median(_values(samples, ratio.metric, OURS)) / median(_values(samples, *other))
-        rounds = [
-            median(_values(samples, ratio.metric, OURS, number)) / median(_values(samples, *other, number))
-            for number in sorted({sample.round for sample in samples})
-        ]
+def _ratios(samples: list[Sample], store: str) -> Iterator[str]:
+    rounds = sorted({sample.round for sample in samples})
+    for ratio in RATIOS[store]:
+        measured = _measured(samples, ratio)
+        if measured is None:
+            yield f"| {ratio.said} | not measured | | |"
+            continue
+        by_round = [value for number in rounds if (value := _measured(samples, ratio, number)) is not None]
         yield (
-            f"| {ratio.metric}: at least {ratio.at_least:g} × {ratio.other} | {measured:.2f} × "
-            f"| {min(rounds):.2f}..{max(rounds):.2f} | {_said(measured >= ratio.at_least)} |"
+            f"| {ratio.said} | {measured:.2f} × | {min(by_round):.2f}..{max(by_round):.2f} "
+            f"| {_said(ratio.at_least <= measured <= ratio.at_most)} |"
         )
-    for metric, most in AT_MOST.items():
-        values = _values(samples, metric, OURS)
+
+
+def _measured(samples: list[Sample], ratio: Ratio, number: int | None = None) -> float | None:
+    ours = _values(samples, ratio.metric, OURS, number)
+    others = [_values(samples, *_meant(samples, ratio.metric, other), number) for other in ratio.others]
+    best = max((median(values) for values in others if values), default=None)
+    return median(ours) / best if ours and best is not None else None
+
+
+def _meant(samples: list[Sample], metric: str, other: str) -> tuple[str, str]:
+    """A metric and whose: a contestant's same one, or another one of the only one who has it."""
+    if other not in METRICS:
+        return metric, other
+    return other, next((sample.name for sample in samples if sample.metric == other), OURS)
+
+
+def _bounds(samples: list[Sample], store: str) -> Iterator[str]:
+    for metric, most in BELOW[store].items():
+        said = f"{metric}: below {most:g}"
+        if not (values := _values(samples, metric, OURS)):
+            yield f"| {said} | not measured | | |"
+            continue
         measured = max(values) if metric == "memory" else median(values)
-        yield (
-            f"| {METRICS[metric]}: below {most:g} | {measured:.1f} "
-            f"| {min(values):.1f}..{max(values):.1f} | {_said(measured < most)} |"
-        )
+        yield f"| {said} | {measured:.1f} | {min(values):.1f}..{max(values):.1f} | {_said(measured < most)} |"
 
 
 def _values(samples: list[Sample], metric: str, name: str, number: int | None = None) -> list[float]:
@@ -99,6 +154,8 @@ def _values(samples: list[Sample], metric: str, name: str, number: int | None = 
 
 
 def _number(value: float) -> str:
+    if value < 1:
+        return f"{value:.3f}"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 

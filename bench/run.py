@@ -1,4 +1,4 @@
-"""Measures Unstuck on SQLite beside its peers, in one interleaved run: ``python bench/run.py --help``."""
+"""Measures Unstuck beside its peers, in one interleaved run a store: ``python bench/run.py --help``."""
 
 import sys
 from pathlib import Path

@@ -9,7 +9,7 @@ from huey import SqliteHuey
 
 from bench import marks, producer
 
-huey = SqliteHuey("bench", filename=os.environ["BENCH_DB"], results=False)
+huey = SqliteHuey("bench", filename=os.environ["BENCH_URL"].removeprefix("sqlite:///"), results=False)
 
 
 @huey.task(name="work")

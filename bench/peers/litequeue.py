@@ -15,7 +15,7 @@ POLL = 0.01
 
 class Lite:
     async def open(self) -> None:
-        self.queue = LiteQueue(os.environ["BENCH_DB"])
+        self.queue = LiteQueue(os.environ["BENCH_URL"].removeprefix("sqlite:///"))
 
     async def close(self) -> None:
         self.queue.close()
@@ -30,7 +30,7 @@ class Lite:
 
 
 def work() -> None:
-    queue = LiteQueue(os.environ["BENCH_DB"])
+    queue = LiteQueue(os.environ["BENCH_URL"].removeprefix("sqlite:///"))
     while True:
         if (message := queue.pop()) is None:
             time.sleep(POLL)
