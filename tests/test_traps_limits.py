@@ -11,6 +11,7 @@ from unstuck import Rate, Unstuck, Worker, current_job
 from unstuck.errors import Permanent
 from unstuck.limits import Limits
 from unstuck.policy import Policy
+from unstuck.prefetch import MOST
 from unstuck.testing import SQLiteHarness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -123,7 +124,7 @@ async def test_batches_are_leased_ahead_by_what_was_consumed(app: Unstuck) -> No
             most = max(most, len(worker._slots.held))
     worker.stop(at_once=True)
     await running
-    assert most <= 2 * 50 + 500 + 2 * 50
+    assert most <= 2 * 50 + MOST + 2 * 50
 
 
 async def test_an_idle_worker_of_a_rated_queue_starts_a_new_job_soon(app: Unstuck) -> None:

@@ -7,10 +7,12 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from unstuck.errors import StoreDamaged, StoreError
 from unstuck.health import Vitals
 from unstuck.intake import Intake
+from unstuck.model import Outcome, Settled
 from unstuck.outbox import Outbox
 from unstuck.slots import Slots
 
@@ -20,7 +22,11 @@ LONGEST_PAUSE = 5.0  # seconds between tries while the store does not answer
 
 
 class Exchange:
-    """While the store is away outcomes stay in memory. ``halt`` is called when it is damaged."""
+    """Settling and leasing are each under way at most once, and neither waits for the other: while the store works on
+    one, the jobs that the other brought are run.
+
+    While the store is away outcomes stay in memory. ``halt`` is called when it is damaged.
+    """
 
     def __init__(
         self,
@@ -30,6 +36,7 @@ class Exchange:
         vitals: Vitals,
         halt: Callable[[str], None],
         force: asyncio.Event,
+        bell: asyncio.Event,
     ) -> None:
         self._outbox = outbox
         self._intake = intake
@@ -37,25 +44,71 @@ class Exchange:
         self._vitals = vitals
         self._halt = halt
         self._force = force
+        self._bell = bell
+        self._settling: asyncio.Task[list[tuple[Outcome, Settled]]] | None = None
+        self._leasing: asyncio.Task[int] | None = None
         self._failures = 0
         self.damaged = False
 
+    @property
+    def leasing(self) -> bool:
+        return self._leasing is not None
+
+    @property
+    def owed(self) -> bool:
+        """Whether there is something to tell the store, or something it has to tell us."""
+        return bool(self._outbox) or self._leasing is not None
+
     async def once(self, wanted: int) -> None:
-        """Write all outcomes gathered since the last time and take new jobs."""
-        settled, leased = await asyncio.gather(
-            self._outbox.send(), self._intake.lease(wanted), return_exceptions=True
-        )
-        if not isinstance(settled, BaseException):
-            self._slots.settled(settled)
-            if settled:
-                self._intake.made_room()
-        for answer in (settled, leased):
-            if isinstance(answer, BaseException):
-                await self.stumble(answer)
-                return
+        """Have all outcomes written that are not on their way, and new jobs taken; return when there is news."""
+        if self._settling is None and self._outbox:
+            self._settling = asyncio.create_task(self._outbox.send())
+        if self._leasing is None and wanted:
+            self._leasing = asyncio.create_task(self._intake.lease(wanted))
+        await self._news()
+        if (settling := self._settling) is not None and settling.done():
+            self._settling = None
+            await self._settled(settling)
+        if (leasing := self._leasing) is not None and leasing.done():
+            self._leasing = None
+            await self._leased(leasing)
+
+    def close(self) -> None:
+        """Wait for no answer any more."""
+        for task in (self._settling, self._leasing):
+            if task is not None:
+                task.cancel()
+
+    async def _news(self) -> None:
+        """Until an answer is there; or, if nothing is being written, until there is something to write."""
+        answers: set[asyncio.Future[Any]] = {
+            task for task in (self._settling, self._leasing) if task is not None
+        }
+        if not answers:
+            return
+        ringing = asyncio.create_task(self._bell.wait()) if self._settling is None else None
+        try:
+            await asyncio.wait(
+                answers | {ringing} if ringing else answers, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            if ringing is not None:
+                ringing.cancel()
+
+    async def _settled(self, settling: asyncio.Task[list[tuple[Outcome, Settled]]]) -> None:
+        if (error := settling.exception()) is not None:
+            await self.stumble(error)
+            return
         self._failures = 0
-        if wanted:
-            self._vitals.consuming()
+        self._slots.settled(settling.result())
+        self._intake.made_room()
+
+    async def _leased(self, leasing: asyncio.Task[int]) -> None:
+        if (error := leasing.exception()) is not None:
+            await self.stumble(error)
+            return
+        self._failures = 0
+        self._vitals.consuming()
 
     async def stumble(self, error: BaseException) -> None:
         """The store failed us: wait a while before the next try, a little longer each time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 WINDOW = 0.2  # seconds
-MOST = 4000
+MOST = 1000
 
 
 class Ahead:

@@ -80,7 +80,7 @@ class Slots:
         """How many jobs to ask for: what fits into free slots, and what the last moments consumed."""
         ahead = self._ahead.jobs()
         waiting = len(self._waiting)
-        if self.free == 0 and waiting > ahead // 2:
+        if self.free == 0 and waiting > ahead * 3 // 4:
             return 0
         return max(0, self.free * batch + ahead - waiting)
 
@@ -93,6 +93,8 @@ class Slots:
             self.held[held.lease] = held
             (first if job.queue in self._limits.buckets else self._waiting).append(held)
         self._waiting.extendleft(reversed(first))  # their tokens do not wait
+        if self._closed:
+            self.close()
 
     def start(self) -> None:
         if not self._waiting or self._closed:

@@ -150,7 +150,7 @@ class Worker:
             )
             self._intake.eager = self._burst
             self._exchange = Exchange(
-                self._outbox, self._intake, self._slots, self._vitals, self._halt, self._force
+                self._outbox, self._intake, self._slots, self._vitals, self._halt, self._force, self._bell
             )
             async with asyncio.TaskGroup() as starting:
                 if self._limits.buckets or any(handler.isolate for handler in handlers):
@@ -203,9 +203,9 @@ class Worker:
         while not self._stopping:
             self._bell.clear()
             self._slots.start()
-            wanted = self._slots.room() if self._intake.hungry else 0
+            wanted = self._slots.room() if self._intake.hungry and not self._exchange.leasing else 0
             opening = self._limits.next_open()
-            if wanted or self._outbox:
+            if wanted or self._exchange.owed:
                 await self._exchange.once(wanted)
             elif self._burst and not self._slots.held and opening is None:
                 return
@@ -230,14 +230,15 @@ class Worker:
         end = time.monotonic() + self._grace
         while self._slots.running and not self._force.is_set() and (left := end - time.monotonic()) > 0:
             self._bell.clear()
-            if self._outbox and not self._exchange.damaged:
+            if self._exchange.owed and not self._exchange.damaged:
                 await self._exchange.once(0)
             else:
                 await _at_most(self._bell.wait(), left)
         self.deaf = await self._slots.cancel()
         end = time.monotonic() + FAREWELL
-        while self._outbox and time.monotonic() < end and not self._exchange.damaged:
+        while self._exchange.owed and time.monotonic() < end and not self._exchange.damaged:
             await self._exchange.once(0)
+        self._exchange.close()
         if self._outbox:
             log.error("%d outcomes could not be stored: %s", len(self._outbox), self._outbox.ids())
         await self._leave_nothing()

@@ -15,11 +15,15 @@ from unstuck.stores.postgres.steps import Answer, Step
 
 T = TypeVar("T")
 TRIES = 5
+FEW = (
+    200  # jobs for which a commit costs more than the rest; above, one statement runs while the other is read
+)
 _AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 
 
 class _Asked(NamedTuple):
     queries: Sequence[Query]
+    jobs: int
     answer: asyncio.Future[list[Answer]]
 
 
@@ -32,21 +36,21 @@ class Desk:
         self._asked: list[_Asked] = []
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def ask(self, queries: Sequence[Query]) -> list[Answer]:
+    async def ask(self, queries: Sequence[Query], jobs: int) -> list[Answer]:
         """The answers to queries that are one transaction, shared with whoever else asks now."""
         self._lines.must_be_open()
         loop = asyncio.get_running_loop()
-        asked = _Asked(queries, loop.create_future())
+        asked = _Asked(queries, jobs, loop.create_future())
         if not self._asked:
             loop.call_soon(self._send)
         self._asked.append(asked)
         return await asked.answer
 
-    async def together(self, step: Step[T]) -> T:
+    async def together(self, step: Step[T], jobs: int) -> T:
         """Carry out a step each of whose queries is a transaction, shared with whoever else asks then."""
 
         async def ask(query: Query) -> Answer:
-            return (await self.ask([query]))[0]
+            return (await self.ask([query], jobs))[0]
 
         return await _carry(step, ask)
 
@@ -85,9 +89,11 @@ class Desk:
 
     def _send(self) -> None:
         asked, self._asked = self._asked, []
-        task = asyncio.create_task(self._answer(asked))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        few = sum(one.jobs for one in asked) <= FEW
+        for group in [asked] if few else [[one] for one in asked]:
+            task = asyncio.create_task(self._answer(group))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
 
     async def _answer(self, asked: Sequence[_Asked]) -> None:
         try:

@@ -5,7 +5,7 @@ kind AS (
     SELECT * FROM ROWS FROM (
         json_to_recordset(%(kinds)s::json) AS (
             queue text, task text, priority smallint, max_attempts integer, max_crashes integer,
-            backoff double precision[], lapse_backoff double precision[], timeout double precision, webhook text
+            backoff json, lapse_backoff json, timeout double precision, webhook text
         )
     ) WITH ORDINALITY AS kind (
         queue, task, priority, max_attempts, max_crashes, backoff, lapse_backoff, timeout, webhook, number

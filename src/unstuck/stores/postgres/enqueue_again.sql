@@ -4,8 +4,8 @@ WITH new AS (
         coalesce(run_at, clock_timestamp()) + make_interval(secs => coalesce(delay, 0)) AS due
     FROM json_to_recordset(%(jobs)s::json) AS new (
         queue text, id text, task text, payload json, digest text, priority smallint, run_at timestamptz,
-        delay double precision, max_attempts integer, max_crashes integer, backoff double precision[],
-        lapse_backoff double precision[], timeout double precision, lane text, parent text, trace text, webhook text
+        delay double precision, max_attempts integer, max_crashes integer, backoff json,
+        lapse_backoff json, timeout double precision, lane text, parent text, trace text, webhook text
     )
 ),
 over AS MATERIALIZED (

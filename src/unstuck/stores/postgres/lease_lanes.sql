@@ -26,12 +26,18 @@ lane (queue, name) AS (
     )
     FROM lane WHERE lane.name IS NOT NULL
 ),
+-- How many each lane has running, as a map that can be looked into for each of many lanes.
+running AS MATERIALIZED (
+    SELECT queue, jsonb_object_agg(lane, number) AS lanes FROM (
+        SELECT queue, lane, count(*) AS number FROM {schema}.jobs
+        WHERE status = 'processing' AND lane IS NOT NULL GROUP BY queue, lane
+    ) AS counted
+    GROUP BY queue
+),
 busy AS MATERIALIZED (
-    SELECT room.queue, room.per_lane, room.most, lane.name, (
-        SELECT count(*) FROM {schema}.jobs
-        WHERE jobs.status = 'processing' AND jobs.queue = room.queue AND jobs.lane = lane.name
-    ) AS running
-    FROM room JOIN lane ON lane.queue = room.queue WHERE lane.name IS NOT NULL
+    SELECT room.queue, room.per_lane, room.most, lane.name, coalesce((running.lanes ->> lane.name)::integer, 0) AS running
+    FROM room JOIN lane ON lane.queue = room.queue LEFT JOIN running ON running.queue = room.queue
+    WHERE lane.name IS NOT NULL
 ),
 turns AS (
     SELECT busy.queue, busy.running + line.behind AS turn, line.rank, line.seq

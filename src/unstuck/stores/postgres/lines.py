@@ -12,9 +12,11 @@ import select
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
+from psycopg.waiting import READY_R, READY_W
 
 from unstuck.errors import StoreUnavailable
 from unstuck.stores.postgres.place import Place
@@ -24,7 +26,36 @@ from unstuck.stores.postgres.rows import Row
 MOST = 4  # connections of one store at a time; who asks for more waits
 PATIENCE = 20.0  # seconds for an answer: nobody holds a lease much longer by default
 
-Connection = AsyncConnection[Row]
+STREAM = 2  # milliseconds for the next piece of an answer that has begun to come
+
+
+class Connection(AsyncConnection[Row]):
+    """Takes an answer that has begun to come in one go.
+
+    The driver would go back to the event loop for each piece, behind all jobs that are ready to run there.
+    """
+
+    async def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        return await super().wait(_promptly(gen, self.pgconn.socket), interval, timeout)
+
+
+def _promptly(gen: Any, line: int) -> Any:
+    """The driver's own generator, but asked to wait only for what is not there and not about to come."""
+    poll, waited = select.poll(), 0
+    try:
+        wanted = next(gen)
+        while True:
+            reading, writing = wanted & READY_R, wanted & READY_W
+            poll.register(line, (select.POLLIN if reading else 0) | (select.POLLOUT if writing else 0))
+            if found := poll.poll(waited):
+                can_write = bool(found[0][1] & select.POLLOUT)
+                ready = (READY_W if can_write else 0) | (READY_R if found[0][1] & ~select.POLLOUT else 0)
+            else:
+                ready = yield wanted
+                waited = STREAM if ready else 0
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        return end.value
 
 
 class Lines:
@@ -51,7 +82,7 @@ class Lines:
                     await self._keep(connection)
 
     async def connect(self) -> Connection:
-        connection = await AsyncConnection.connect(
+        connection = await Connection.connect(
             self._place.conninfo, autocommit=True, prepare_threshold=None if self._place.pooled else 3
         )
         connection.prepared_max = 200

@@ -102,7 +102,7 @@ class PostgresStore:
         if unmet := queues.keys() - self._met:
             await desk.alone(Query("meet", {"queues": json_text(sorted(unmet))}))
             self._met |= unmet
-        answers = await desk.ask(steps.lease(queues, limit, owner, self._place))
+        answers = await desk.ask(steps.lease(queues, limit, owner, self._place), limit)
         return await self._readable(rows.read(answers[-1][0][0]))
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
@@ -113,7 +113,7 @@ class PostgresStore:
             return []
         ring = self._throttle.ring(outcome.lease.queue for outcome in outcomes if rows.goes_back(outcome))
         if steps.plain(outcomes):
-            return await self._opened().together(steps.settle(outcomes, ring, self._place))
+            return await self._opened().together(steps.settle(outcomes, ring, self._place), len(outcomes))
         return await self._opened().transaction(lambda: steps.settle_all(outcomes, ring, self._place))
 
     async def reclaim(

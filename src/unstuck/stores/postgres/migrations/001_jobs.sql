@@ -33,8 +33,8 @@ CREATE TABLE {schema}.jobs (
     error json,
     fail_code text, -- of a failed job: what error says in full
     fail_reason text,
-    backoff double precision[] NOT NULL DEFAULT '{}',
-    lapse_backoff double precision[] NOT NULL DEFAULT '{}',
+    backoff json NOT NULL DEFAULT '[]',
+    lapse_backoff json NOT NULL DEFAULT '[]',
     timeout double precision,
     lane text COLLATE "C",
     parent text,
@@ -63,8 +63,8 @@ CREATE INDEX jobs_ready ON {schema}.jobs (queue, rank, seq) WHERE rank IS NOT NU
 CREATE INDEX jobs_lane ON {schema}.jobs (queue, lane, rank, seq) WHERE rank IS NOT NULL AND lane IS NOT NULL;
 -- Delayed jobs stay out of jobs_ready, or many urgent ones would lie at its head and slow every lease.
 CREATE INDEX jobs_delayed ON {schema}.jobs (queue, next_earliest_run_at) WHERE status = 'pending' AND rank IS NULL;
+-- Also for what one owner, one queue or one lane has running: few enough at a time to be read through.
 CREATE INDEX jobs_held ON {schema}.jobs (lease_expires_at) WHERE status = 'processing';
-CREATE INDEX jobs_running ON {schema}.jobs (queue, lane, locked_by) WHERE status = 'processing';
 CREATE INDEX jobs_finished ON {schema}.jobs (finished_at, seq) INCLUDE (queue, status) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_failed ON {schema}.jobs (finished_at, seq) INCLUDE (queue, settled) WHERE status = 'failed';
 
