@@ -27,6 +27,12 @@ _UNAVAILABLE = (
     errors.ActiveSqlTransaction,
     errors.LockNotAvailable,
 )
+
+
+class AddressTaken(StoreError):
+    """A job that was taken for new has an address that another one has."""
+
+
 _MISSING = (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)
 _DAMAGED = (errors.DataCorrupted, errors.IndexCorrupted)
 
@@ -51,6 +57,8 @@ def speaking_plainly(schema: str) -> Iterator[None]:
         ):
             raise ConfigError(f"the database refuses us: {said(error)}") from error
         raise StoreUnavailable(f"the database cannot be used now: {said(error)}") from error
+    except errors.UniqueViolation as error:
+        raise AddressTaken(f"the database refused: {said(error)}") from error
     except psycopg.Error as error:
         raise StoreError(f"the database refused: {said(error)}") from error
 

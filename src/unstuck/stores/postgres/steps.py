@@ -20,10 +20,15 @@ Step = Generator[Query, Answer, T]
 MANY_PIECES = 2000  # of counters, before they are put together
 
 
-def enqueue(jobs: Sequence[NewJob], ring: Sequence[str], place: Place) -> Step[list[Enqueued]]:
-    """All at once, as nearly always all of them are new; if not, it takes one or two more questions to tell which."""
+def enqueue(
+    jobs: Sequence[NewJob], ring: Sequence[str], place: Place, *, fresh: bool = False
+) -> Step[list[Enqueued]]:
+    """All at once, as nearly always all of them are new; if not, it takes one or two more questions to tell which.
+
+    ``fresh`` means that no address can be taken: it is cheaper, and an error if one is.
+    """
     how = {"ring": json_text(ring), "channel": place.channel, "all_events": place.all_events}
-    [(count, _, added)] = yield Query("enqueue", rows.new_jobs(jobs) | how)
+    [(count, _, added)] = yield Query("enqueue_fresh" if fresh else "enqueue", rows.new_jobs(jobs) | how)
     if count == len(jobs):
         return [Enqueued(job.queue, job.id, created=True) for job in jobs]
     created = {Ref(*pair) for pair in rows.pairs(added)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -31,9 +32,12 @@ from unstuck.stores.postgres.filters import FINISHED, matching, order
 from unstuck.stores.postgres.lines import PATIENCE, Lines
 from unstuck.stores.postgres.migrate import migrate
 from unstuck.stores.postgres.place import Place
+from unstuck.stores.postgres.plainly import AddressTaken
 from unstuck.stores.postgres.rows import Params, Query, Row, json_text
 from unstuck.stores.statements import statements
 from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, MOST_BROKEN, UNREADABLE
+
+log = logging.getLogger("unstuck.postgres")
 
 ENQUEUED_A_SECOND = 1000  # at the least: so much longer may many jobs take
 
@@ -88,12 +92,15 @@ class PostgresStore:
         ring = self._throttle.ring(job.queue for job in jobs if not job.delay)
         patience = PATIENCE + len(jobs) / ENQUEUED_A_SECOND
 
-        def step() -> steps.Step[list[Enqueued]]:
-            return steps.enqueue(jobs, ring, self._place)
-
+        desk = self._opened()
+        if not any(job.key for job in jobs):
+            try:
+                return await desk.apart(steps.enqueue(jobs, ring, self._place, fresh=True), patience)
+            except AddressTaken:  # enqueued before, and its answer was lost
+                log.debug("some of %d jobs are there already", len(jobs))
         if any(job.again for job in jobs):
-            return await self._opened().transaction(step, patience)
-        return await self._opened().apart(step(), patience)
+            return await desk.transaction(lambda: steps.enqueue(jobs, ring, self._place), patience)
+        return await desk.apart(steps.enqueue(jobs, ring, self._place), patience)
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
         if not queues or limit < 1:
@@ -280,6 +287,7 @@ def _let_go(lines: Lines, bell: Bell) -> None:
 
 def _statements(place: Place) -> dict[str, str]:
     texts = statements("unstuck.stores.postgres", ".sql")
+    texts["enqueue_fresh"] = texts["enqueue"].replace("ON CONFLICT (id, queue) DO NOTHING\n", "")
     return {
         name: text.replace("{schema}", place.quoted).replace("{job}", rows.JOB)
         for name, text in texts.items()
