@@ -69,6 +69,6 @@ class _Verbs(click.Group):
 def main() -> None:
     """Durable background jobs that never stay stuck.
 
-    The store is given by --store or UNSTUCK_STORE, for example sqlite:///jobs.db.
+    The store is given by --store or UNSTUCK_STORE, for example sqlite:///jobs.db or postgresql://user@host/database.
     Exit codes: 0 done, 1 failed, 2 wrong input, 3 a worker halted.
     """

@@ -35,8 +35,8 @@ class Connection(AsyncConnection[Row]):
     The driver would go back to the event loop for each piece, behind all jobs that are ready to run there.
     """
 
-    async def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        return await super().wait(_promptly(gen, self.pgconn.socket), interval, timeout)
+    async def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        return await super().wait(_promptly(gen, self.pgconn.socket), *args, **kwargs)
 
 
 def _promptly(gen: Any, line: int) -> Any:
