@@ -113,16 +113,25 @@ async def test_a_lease_renewed_between_snapshot_and_lock_of_a_reaper_is_not_take
     assert (await look(harness.store, renewed.ref)).lease == renewed.lease
 
 
-@pytest.mark.parametrize("share", [Share(60.0, 5), Share(60.0, 5, at_a_time=5), Share(60.0, 5, per_lane=2)])
+@pytest.mark.parametrize(
+    "shares",
+    [
+        {"q": Share(60.0, 5)},
+        {"q": Share(60.0, 5, at_a_time=5)},
+        {"q": Share(60.0, 5, per_lane=2)},
+        {"q": Share(60.0, 5), "another": Share(60.0, 5, per_lane=2)},
+    ],
+    ids=["plain", "at a time", "lanes", "beside lanes"],
+)
 async def test_a_pause_that_commits_while_a_lease_is_under_way_is_obeyed_by_it(
-    harness: PostgresHarness, postgres_server: Postgres, share: Share
+    harness: PostgresHarness, postgres_server: Postgres, shares: dict[str, Share]
 ) -> None:
     await enqueued(harness.store, 3, lane="a")
     await leased(harness.store)  # the queue is known
     async with session(postgres_server.url()) as operator:
         await say(operator, "UPDATE {schema}.queues SET paused_at = now(), paused_why = 'stop'", harness)
-        leasing = asyncio.create_task(harness.store.lease({"q": share}, 5, "w"))
-        await waits(harness, "{schema}.queues".replace("{schema}", f'"{harness.schema}"'))
+        leasing = asyncio.create_task(harness.store.lease(shares, 5, "w"))
+        await waits(harness, f'"{harness.schema}".queues')
         await operator.commit()
 
         assert await leasing == []
