@@ -40,7 +40,7 @@ class Lines:
     async def one(self, patience: float | None = PATIENCE) -> AsyncIterator[Connection]:
         """Driver's errors leave as ours. An answer that takes longer than ``patience`` does not come any more."""
         with speaking_plainly(self._place.schema):
-            async with self._room:
+            async with self._turn(patience):
                 connection = self._alive() or await self.connect()
                 cut = _cutting(connection, patience)
                 try:
@@ -49,6 +49,19 @@ class Lines:
                     if cut:
                         cut.cancel()
                     await self._keep(connection)
+
+    @asynccontextmanager
+    async def _turn(self, patience: float | None) -> AsyncIterator[None]:
+        """Wait for room, but no longer than for an answer: behind a server that hangs there would be no end to it."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._room.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(f"no connection came free within {patience:g} s") from None
+        try:
+            yield
+        finally:
+            self._room.release()
 
     async def connect(self) -> Connection:
         connection = await AsyncConnection.connect(
