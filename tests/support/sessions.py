@@ -37,3 +37,12 @@ async def waits(harness: PostgresHarness, query: str, *, name: str = STORE) -> N
         return await harness.rows(_WAITING, (name, f"%{query}%"))
 
     await until_async(found, 10, f"{name} to wait for a lock in {query!r}")
+
+
+async def gone(harness: PostgresHarness, name: str) -> None:
+    """Until no session of this name is left: what it was asked to do is done, or will never be."""
+
+    async def ended() -> bool:
+        return not await harness.rows("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", (name,))
+
+    await until_async(ended, 30, f"the sessions of {name} to end")
