@@ -39,8 +39,7 @@ async def kill_some(workers: Workers, supervisors: list[Child], times: int, ever
     """Kill a worker whenever so many more jobs have ended; who it is, chance decides."""
     chance = random.Random(4711)
     for number in range(times):
-        enough = (number + 1) * every
-        await until_async(lambda enough=enough: ended(workers) >= enough, 60, f"{enough} jobs to end")
+        await until_async(lambda: ended(workers) >= (number + 1) * every, 60, "some more jobs to end")  # noqa: B023
         victim = chance.choice(
             await until_async(lambda: at_work(workers, supervisors), 20, "somebody to be at work")
         )
