@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from psycopg import errors
@@ -12,6 +12,7 @@ from psycopg import errors
 from unstuck.errors import SchemaError
 from unstuck.stores.postgres.lines import Connection
 from unstuck.stores.postgres.place import Place
+from unstuck.stores.postgres.plainly import said
 from unstuck.stores.statements import statements
 
 PACKAGE = "unstuck.stores.postgres.migrations"
@@ -50,12 +51,22 @@ async def migrate(connection: Connection, connect: Callable[[], Awaitable[Connec
     async with await connect() as keeper, _alone(keeper, place):
         if await _done(connection, place, len(files)):
             return
-        await connection.execute(_text("CREATE SCHEMA IF NOT EXISTS {schema}", place))
-        await connection.execute(_text(_BOOK, place))
-        begun, _ = await version(connection, place)
-        for number, (name, text) in enumerate(files.items(), 1):
-            if number > begun:
-                await _apply(connection, place, number, name, text)
+        try:
+            await _bring_up_to_date(connection, place, files)
+        except errors.InsufficientPrivilege as error:
+            raise SchemaError(
+                f"schema {place.schema!r} has not what this release needs, and the database user may not create it "
+                f"({said(error)}): run unstuck init as one who may"
+            ) from error
+
+
+async def _bring_up_to_date(connection: Connection, place: Place, files: Mapping[str, str]) -> None:
+    await connection.execute(_text("CREATE SCHEMA IF NOT EXISTS {schema}", place))
+    await connection.execute(_text(_BOOK, place))
+    begun, _ = await version(connection, place)
+    for number, (name, text) in enumerate(files.items(), 1):
+        if number > begun:
+            await _apply(connection, place, number, name, text)
 
 
 @asynccontextmanager
@@ -67,9 +78,10 @@ async def _alone(keeper: Connection, place: Place) -> AsyncIterator[None]:
     """
     while True:
         async with keeper.transaction():
-            await keeper.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
             [(ours,)] = await (await keeper.execute(lock, [f"{place.channel} migrate"])).fetchall()
+            # Also lets go of the snapshot of the statement before, which would last as long as nothing follows it.
+            await keeper.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             if ours:
                 yield
                 return
