@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from psycopg import AsyncConnection
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.pq import TransactionStatus
 
 from unstuck.errors import StoreUnavailable
@@ -45,6 +46,9 @@ class Lines:
                 cut = _cutting(connection, patience)
                 try:
                     yield connection
+                except ReadOnlySqlTransaction:  # a session stays so, whatever has become of the server since
+                    await connection.close()
+                    raise
                 finally:
                     if cut:
                         cut.cancel()
