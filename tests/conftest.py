@@ -10,7 +10,7 @@ from support.postgres import FLAVOURS, Postgres
 from support.workers import Workers
 
 from unstuck import Unstuck
-from unstuck.testing import SQLiteHarness
+from unstuck.testing import Harness, SQLiteHarness
 
 pytest.register_assert_rewrite("unstuck.testing.conformance")
 
@@ -27,7 +27,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[SQLiteHarness]:
 
 
 @pytest.fixture
-def workers(harness: SQLiteHarness, tmp_path: Path) -> Iterator[Workers]:
+def workers(harness: Harness, tmp_path: Path) -> Iterator[Workers]:
     with Workers(harness, tmp_path) as workers:
         yield workers
 
@@ -40,7 +40,7 @@ def run(tmp_path: Path) -> Command:
 
 
 @pytest.fixture
-async def app(harness: SQLiteHarness) -> AsyncIterator[Unstuck]:
+async def app(harness: Harness) -> AsyncIterator[Unstuck]:
     async with Unstuck(harness.url) as app:
         yield app
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from support.kin import PROC, alive, processes
 from support.ledger import Ledger
@@ -15,17 +15,24 @@ from support.waiting import until_async
 from unstuck import Filter, Status
 from unstuck.ids import new_id
 from unstuck.model import Job, NewJob, Ref
-from unstuck.testing import SQLiteHarness
+from unstuck.store import Store
 
 TESTS = Path(__file__).parents[1]
 COMMAND = (sys.executable, "-m", "unstuck")
 OVER = (Status.COMPLETED, Status.FAILED)
 
 
+class Place(Protocol):
+    """Where the jobs are, as every harness knows it."""
+
+    url: str
+    store: Store
+
+
 class Workers:
     """``with Workers(harness, folder) as workers``: none of the processes that it starts outlives it."""
 
-    def __init__(self, harness: SQLiteHarness, folder: Path) -> None:
+    def __init__(self, harness: Place, folder: Path) -> None:
         self.store = harness.store
         self.ledger = Ledger(folder / "ledger")
         self._folder = folder

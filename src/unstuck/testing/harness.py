@@ -79,16 +79,18 @@ class PostgresHarness:
     """``async with PostgresHarness("postgresql://…")``: a new schema in that database, dropped at the end."""
 
     def __init__(self, url: str, options: str = "") -> None:
-        self._schema = f"harness_{secrets.token_hex(6)}"
+        self.schema = f"harness_{secrets.token_hex(6)}"
         self._database = url
-        self.url = f"{url}{'&' if '?' in url else '?'}schema={self._schema}{options}"
+        self.url = f"{url}{'&' if '?' in url else '?'}schema={self.schema}{options}"
         self._opened = AsyncExitStack()
         self._aged = 0.0
 
     async def __aenter__(self) -> Self:
         from psycopg import AsyncConnection
 
-        self._connection = await AsyncConnection.connect(self._database, autocommit=True)
+        self._connection = await AsyncConnection.connect(
+            self._database, autocommit=True, prepare_threshold=None
+        )
         self.store = await self.another()
         return self
 
@@ -131,7 +133,7 @@ class PostgresHarness:
 
     async def rows(self, sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run a statement in the database, past the store."""
-        cursor = await self._connection.execute(sql.replace("{schema}", self._schema).encode(), params)
+        cursor = await self._connection.execute(sql.replace("{schema}", self.schema).encode(), params)
         return await cursor.fetchall() if cursor.description else []
 
 

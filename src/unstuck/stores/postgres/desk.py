@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from psycopg import errors
 
+from unstuck.errors import StoreUnavailable
 from unstuck.stores.postgres.lines import PATIENCE, Connection, Lines
 from unstuck.stores.postgres.rows import Query
 from unstuck.stores.postgres.steps import Answer, Step
@@ -99,11 +100,13 @@ class Desk:
         try:
             answers = await self.alone(*[query for one in asked for query in one.queries])
         except Exception as error:  # noqa: BLE001 - handed to the caller it belongs to
-            if len(asked) > 1:
+            if len(asked) > 1 and not isinstance(error, StoreUnavailable):
                 for one in asked:
                     await self._answer([one])
-            elif not asked[0].answer.done():
-                asked[0].answer.set_exception(error)
+                return
+            for one in asked:
+                if not one.answer.done():
+                    one.answer.set_exception(error)
             return
         for one in asked:
             mine, answers = answers[: len(one.queries)], answers[len(one.queries) :]

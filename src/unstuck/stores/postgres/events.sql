@@ -8,6 +8,6 @@ WITH next AS MATERIALIZED (
 SELECT seq, at, type, queue, job_id, data FROM next
 WHERE seq < coalesce((
     SELECT min(seq) FROM next
-    WHERE seq > coalesce(before, nullif(%(after)s, 0), seq - 1) + 1 AND at > clock_timestamp() - interval '1 second'
+    WHERE seq > coalesce(before, %(after)s) + 1 AND at > clock_timestamp() - interval '1 second'
 ), seq + 1)
 ORDER BY seq

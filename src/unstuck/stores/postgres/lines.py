@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from psycopg import AsyncConnection
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.pq import TransactionStatus
 from psycopg.waiting import READY_R, READY_W
 
@@ -71,15 +72,31 @@ class Lines:
     async def one(self, patience: float | None = PATIENCE) -> AsyncIterator[Connection]:
         """Driver's errors leave as ours. An answer that takes longer than ``patience`` does not come any more."""
         with speaking_plainly(self._place.schema):
-            async with self._room:
+            async with self._turn(patience):
                 connection = self._alive() or await self.connect()
                 cut = _cutting(connection, patience)
                 try:
                     yield connection
+                except ReadOnlySqlTransaction:  # a session stays so, whatever has become of the server since
+                    await connection.close()
+                    raise
                 finally:
                     if cut:
                         cut.cancel()
                     await self._keep(connection)
+
+    @asynccontextmanager
+    async def _turn(self, patience: float | None) -> AsyncIterator[None]:
+        """Wait for room, but no longer than for an answer: behind a server that hangs there would be no end to it."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._room.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(f"no connection came free within {patience:g} s") from None
+        try:
+            yield
+        finally:
+            self._room.release()
 
     async def connect(self) -> Connection:
         connection = await Connection.connect(

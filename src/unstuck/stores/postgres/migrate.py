@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 
 from psycopg import errors
 
 from unstuck.errors import SchemaError
 from unstuck.stores.postgres.lines import Connection
 from unstuck.stores.postgres.place import Place
+from unstuck.stores.postgres.plainly import said
 from unstuck.stores.statements import statements
 
 PACKAGE = "unstuck.stores.postgres.migrations"
 # A file that begins with this is run one statement at a time, outside of a transaction, while others work.
 APART = "-- concurrently"
 LOCK_TIMEOUT = "3s"  # who waits longer for a table's lock holds up everybody behind it
+AGAIN = 0.1  # seconds until who found somebody else at work looks again
 _VERSION = """
 SELECT max(version), max(needs) FROM {schema}.migrations
 """
@@ -38,26 +43,49 @@ async def version(connection: Connection, place: Place) -> tuple[int, int]:
     return found or 0, needs or 0
 
 
-async def migrate(connection: Connection, place: Place) -> None:
+async def migrate(connection: Connection, connect: Callable[[], Awaitable[Connection]], place: Place) -> None:
     """Apply what is missing. Many processes may start at once: one works, the others wait for it and look again."""
     files = statements(PACKAGE, ".sql")
     if await _done(connection, place, len(files)):
         return
-    await connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [f"{place.channel} migrate"])
-    try:
+    async with await connect() as keeper, _alone(keeper, place):
         if await _done(connection, place, len(files)):
             return
-        await connection.execute(_text("CREATE SCHEMA IF NOT EXISTS {schema}", place))
-        await connection.execute(_text(_BOOK, place))
-        begun, _ = await version(connection, place)
-        for number, (name, text) in enumerate(files.items(), 1):
-            if number > begun:
-                await _apply(connection, place, number, name, text)
-    finally:
-        if not connection.closed:
-            await connection.execute(
-                "SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [f"{place.channel} migrate"]
-            )
+        try:
+            await _bring_up_to_date(connection, place, files)
+        except errors.InsufficientPrivilege as error:
+            raise SchemaError(
+                f"schema {place.schema!r} has not what this release needs, and the database user may not create it "
+                f"({said(error)}): run unstuck init as one who may"
+            ) from error
+
+
+async def _bring_up_to_date(connection: Connection, place: Place, files: Mapping[str, str]) -> None:
+    await connection.execute(_text("CREATE SCHEMA IF NOT EXISTS {schema}", place))
+    await connection.execute(_text(_BOOK, place))
+    begun, _ = await version(connection, place)
+    for number, (name, text) in enumerate(files.items(), 1):
+        if number > begun:
+            await _apply(connection, place, number, name, text)
+
+
+@asynccontextmanager
+async def _alone(keeper: Connection, place: Place) -> AsyncIterator[None]:
+    """Nobody else migrates meanwhile. A transaction keeps it so, because behind a pooler a session is nobody's own.
+
+    It is tried again and again, because who waits inside a statement has a snapshot, and an index that is made
+    concurrently waits for the ends of all of these.
+    """
+    while True:
+        async with keeper.transaction():
+            lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
+            [(ours,)] = await (await keeper.execute(lock, [f"{place.channel} migrate"])).fetchall()
+            # Also lets go of the snapshot of the statement before, which would last as long as nothing follows it.
+            await keeper.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            if ours:
+                yield
+                return
+        await asyncio.sleep(AGAIN)
 
 
 async def _done(connection: Connection, place: Place, newest: int) -> bool:

@@ -80,7 +80,7 @@ class PostgresStore:
     async def migrate(self) -> None:
         self._opened()
         async with self._lines.one(patience=None) as connection:
-            await migrate(connection, self._place)
+            await migrate(connection, self._lines.connect, self._place)
 
     async def clock(self) -> Clock:
         [(now, uptime)] = await self._ask("clock")
