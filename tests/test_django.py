@@ -21,6 +21,7 @@ from django.tasks.exceptions import (
     TaskResultMismatch,
 )
 from django.tasks.signals import task_enqueued, task_finished, task_started
+from support.examples import drive
 from support.postgres import Postgres
 
 from unstuck import ConfigError, Status, Unstuck, Worker
@@ -338,3 +339,11 @@ def test_the_command_says_what_is_wrong_with_the_settings(settings: str, told: s
     assert done.returncode == 2
     assert f"Django's settings cannot be used: {told}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_example_stores_an_order_and_its_job_together_or_not_at_all(pg18: Postgres) -> None:
+    url = pg18.create_database()
+
+    drive("django_app", url)
+
+    pg18.drop_database(url)
