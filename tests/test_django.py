@@ -307,14 +307,16 @@ def test_the_store_s_url_is_made_of_django_s_settings() -> None:
         store_url("default", {**database, "ENGINE": "django.db.backends.sqlite3"})
 
 
+def command(folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "unstuck", "worker", "unstuck.django:app", *options]
+    env = {**os.environ, "PYTHONPATH": str(TESTS), **env}
+    return subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
 def test_the_command_runs_a_worker_and_closes_its_connections(site: Any, tmp_path: Path) -> None:
     results = [site.session.enqueue() for _ in range(3)] + [site.greet.enqueue("Bob")]
-    argv = [sys.executable, "-m", "unstuck", "worker", "unstuck.django:app", "--burst", "--concurrency", "1"]
-    env = os.environ | {"PYTHONPATH": str(TESTS)}
 
-    done = subprocess.run(
-        argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = command(tmp_path, "--burst", "--concurrency", "1")
 
     assert done.returncode == 0, done.stderr
     for result in results:
@@ -324,17 +326,24 @@ def test_the_command_runs_a_worker_and_closes_its_connections(site: Any, tmp_pat
     assert portal().run(_job(results[3].id)).status is Status.COMPLETED
 
 
+def test_a_task_that_killed_its_worker_runs_again_in_a_process_of_its_own(site: Any, tmp_path: Path) -> None:
+    result = site.kill.enqueue()
+
+    done = command(tmp_path, "--burst")
+    result.refresh()
+
+    assert (result.status, result.attempts, done.returncode) == ("SUCCESSFUL", 2, 0), done.stderr
+    assert result.return_value == 2
+    assert [error.exception_class_path for error in result.errors] == ["unstuck.errors.JobFailed"]
+    assert "SIGKILL" in result.errors[0].traceback
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [("", "Requested setting"), ("nowhere", "No module named 'nowhere'")],
 )
 def test_the_command_says_what_is_wrong_with_the_settings(settings: str, told: str, tmp_path: Path) -> None:
-    env = {**os.environ, "DJANGO_SETTINGS_MODULE": settings}
-    argv = [sys.executable, "-m", "unstuck", "worker", "unstuck.django:app", "--processes", "0"]
-
-    done = subprocess.run(
-        argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = command(tmp_path, "--processes", "0", DJANGO_SETTINGS_MODULE=settings)
 
     assert done.returncode == 2
     assert f"Django's settings cannot be used: {told}" in done.stderr

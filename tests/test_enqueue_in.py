@@ -228,6 +228,22 @@ async def test_a_key_that_exists_is_no_harm_at_any_isolation_level(
     assert await pending(app) == 2
 
 
+async def test_errors_are_those_of_the_caller_s_driver(
+    app: Unstuck, confirm: Task[[int], str], pg18: Postgres
+) -> None:
+    keyed = confirm.options(key="order")
+    async with await psycopg.AsyncConnection.connect(pg18.url()) as connection:
+        await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+        await connection.execute("SELECT 1")  # from here on it sees nothing new
+        await keyed.enqueue(1)
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            await app.enqueue_in(connection, [keyed.call(1)])
+        await connection.rollback()
+        [met] = await app.enqueue_in(connection, [keyed.call(1)])
+
+    assert not met.created
+
+
 async def test_on_the_older_server_too(pg15: Postgres) -> None:
     async with PostgresHarness(pg15.url()) as harness, Unstuck(harness.url) as app:
         task: Task[[], None] = app.task(name="t")(lambda: None)

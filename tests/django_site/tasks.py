@@ -1,5 +1,7 @@
 """Tasks as Django's documentation shows them."""
 
+import os
+import signal
 from typing import Any
 
 from django.db import connection
@@ -27,6 +29,14 @@ def attempt(context: TaskContext) -> list[Any]:
 
 @task(takes_context=True)
 async def async_attempt(context: TaskContext) -> int:
+    return int(context.attempt)
+
+
+@task(takes_context=True)
+def kill(context: TaskContext) -> int:
+    """Takes its worker with it, at first."""
+    if context.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
     return int(context.attempt)
 
 
