@@ -79,5 +79,5 @@ def _plainly(place: Place) -> Iterator[None]:
 
 def _states(error: BaseException) -> set[Any]:
     """What the server called the error, as the drivers and those who wrap their errors carry it."""
-    layers = (error, getattr(error, "orig", None), error.__cause__)
+    layers = (error, error.__cause__)
     return {getattr(layer, name, None) for layer in layers for name in ("sqlstate", "pgcode")}
