@@ -286,13 +286,11 @@ async def test_a_connection_of_the_wrong_kind_is_refused_with_the_right_call(
 async def test_a_connection_to_something_else_is_refused(
     app: Unstuck, confirm: Task[[int], str], pg18: Postgres
 ) -> None:
-    with (
-        sqlalchemy.create_engine("sqlite://").connect() as connection,
-        pytest.raises(
-            ConfigError, match="of SQLAlchemy leads to sqlite: jobs can only join one to PostgreSQL"
-        ),
-    ):
+    engine = sqlalchemy.create_engine("sqlite://")
+    told = "of SQLAlchemy leads to sqlite: jobs can only join one to PostgreSQL"
+    with engine.connect() as connection, pytest.raises(ConfigError, match=told):
         app.enqueue_in_sync(connection, [confirm.call(1)])
+    engine.dispose()
     elsewhere = pg18.create_database()
     for kind in KINDS.values():
         async with kind(elsewhere) as caller:
