@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,22 +14,33 @@ from support.guests import KINDS, Caller
 from support.postgres import Postgres
 from support.work import at_work, burst
 
-from unstuck import ConfigError, SchemaError, Status, Task, UnknownJob, Unstuck
+from unstuck import ConfigError, SchemaError, Status, Task, UnknownJob, Unstuck, open_store
 from unstuck.testing import PostgresHarness
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def harness(pg18: Postgres) -> AsyncIterator[PostgresHarness]:
-    async with PostgresHarness(pg18.url()) as harness:
-        await harness.rows("CREATE TABLE {schema}.orders (number integer PRIMARY KEY)")
-        yield harness
+@pytest.fixture(scope="module")
+def shop(pg18: Postgres) -> Iterator[str]:
+    """The URL of a database that has a table of orders, and jobs."""
+    url = pg18.create_database()
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE orders (number integer PRIMARY KEY)")
+
+    async def migrate() -> None:
+        async with open_store(url) as store:
+            await store.migrate()
+
+    asyncio.run(migrate())
+    yield url
+    pg18.drop_database(url)
 
 
 @pytest.fixture
-async def app(harness: PostgresHarness) -> AsyncIterator[Unstuck]:
-    async with Unstuck(harness.url) as app:
+async def app(shop: str) -> AsyncIterator[Unstuck]:
+    with psycopg.connect(shop) as connection:
+        connection.execute("TRUNCATE orders, unstuck.jobs")
+    async with Unstuck(shop) as app:
         yield app
 
 
@@ -43,13 +54,14 @@ def confirm(app: Unstuck) -> Task[[int], str]:
 
 
 @pytest.fixture(params=KINDS)
-async def caller(request: pytest.FixtureRequest, pg18: Postgres) -> AsyncIterator[Caller]:
-    async with KINDS[request.param](pg18.url()) as caller:
+async def caller(request: pytest.FixtureRequest, shop: str) -> AsyncIterator[Caller]:
+    async with KINDS[request.param](shop) as caller:
         yield caller
 
 
-def table(app: Unstuck) -> str:
-    return f"{app.url.rpartition('=')[2]}.orders"
+def orders(shop: str) -> list[int]:
+    with psycopg.connect(shop) as connection:
+        return [number for (number,) in connection.execute("SELECT number FROM orders")]
 
 
 async def pending(app: Unstuck) -> int:
@@ -57,9 +69,9 @@ async def pending(app: Unstuck) -> int:
 
 
 async def test_jobs_appear_with_the_commit_and_run(
-    app: Unstuck, harness: PostgresHarness, confirm: Task[[int], str], caller: Caller
+    app: Unstuck, shop: str, confirm: Task[[int], str], caller: Caller
 ) -> None:
-    await caller.run(f"INSERT INTO {table(app)} VALUES (1)")
+    await caller.run("INSERT INTO public.orders VALUES (1)")
     later = confirm.options(run_at=datetime(2025, 2, 3, tzinfo=UTC), lane="a")
     one, other = await caller.enqueue_in(app, confirm.call(1), later.call(2))
 
@@ -73,20 +85,21 @@ async def test_jobs_appear_with_the_commit_and_run(
         True, "order 1 € confirmed", "order 2 € confirmed",
     ]  # fmt: skip
     assert (await other.job()).run_at == datetime(2025, 2, 3, tzinfo=UTC)
-    assert await harness.rows("SELECT number FROM {schema}.orders") == [(1,)]
+    assert orders(shop) == [1]
 
 
 async def test_a_rollback_leaves_neither_row_nor_job(
-    app: Unstuck, harness: PostgresHarness, confirm: Task[[int], str], caller: Caller
+    app: Unstuck, shop: str, confirm: Task[[int], str], caller: Caller
 ) -> None:
-    await caller.run(f"INSERT INTO {table(app)} VALUES (1)")
+    await caller.run("INSERT INTO public.orders VALUES (1)")
     await caller.enqueue_in(app, confirm.call(1))
     await caller.rollback()
 
     assert await pending(app) == 0
-    assert await harness.rows("SELECT number FROM {schema}.orders") == []
+    assert orders(shop) == []
 
 
+@pytest.mark.slow
 async def test_a_savepoint_rolled_back_takes_its_jobs_with_it(
     app: Unstuck, confirm: Task[[int], str], caller: Caller
 ) -> None:
@@ -100,22 +113,24 @@ async def test_a_savepoint_rolled_back_takes_its_jobs_with_it(
     assert await kept.status() is Status.PENDING
 
 
+@pytest.mark.slow
 async def test_a_key_that_exists_does_not_harm_the_transaction(
-    app: Unstuck, harness: PostgresHarness, confirm: Task[[int], str], caller: Caller
+    app: Unstuck, shop: str, confirm: Task[[int], str], caller: Caller
 ) -> None:
     await confirm.options(key="order").enqueue(1)
     same, changed, fresh = await caller.enqueue_in(
         app, confirm.options(key="order").call(1), confirm.options(key="order").call(2), confirm.call(3)
     )
-    await caller.run(f"INSERT INTO {table(app)} VALUES (1)")
+    await caller.run("INSERT INTO public.orders VALUES (1)")
     await caller.commit()
 
     assert [(one.created, one.same_content) for one in (same, changed, fresh)] == [
         (False, True), (False, False), (True, True),
     ]  # fmt: skip
-    assert await harness.rows("SELECT number FROM {schema}.orders") == [(1,)]
+    assert orders(shop) == [1]
 
 
+@pytest.mark.slow
 async def test_again_starts_a_finished_job_over_if_the_transaction_commits(
     app: Unstuck, confirm: Task[[int], str], caller: Caller
 ) -> None:
@@ -134,14 +149,14 @@ async def test_again_starts_a_finished_job_over_if_the_transaction_commits(
     assert await done.result() == "order 3 € confirmed"
 
 
-async def test_an_idle_worker_is_woken_by_the_commit(app: Unstuck, pg18: Postgres) -> None:
+async def test_an_idle_worker_is_woken_by_the_commit(app: Unstuck, shop: str) -> None:
     ran = asyncio.Event()
 
     @app.task(name="confirm", queue="mail")
     async def confirm() -> None:
         ran.set()
 
-    async with at_work(app), await psycopg.AsyncConnection.connect(pg18.url()) as connection:
+    async with at_work(app), await psycopg.AsyncConnection.connect(shop) as connection:
         await asyncio.sleep(1.5)  # by now it looks once in a second, and a ring is what is faster
         await app.enqueue_in(connection, [confirm.call()])
         await asyncio.sleep(0.1)
@@ -152,13 +167,12 @@ async def test_an_idle_worker_is_woken_by_the_commit(app: Unstuck, pg18: Postgre
         print(f"woken after {time.monotonic() - began:.3f} s")
 
 
-async def test_what_is_rolled_back_wakes_nobody(app: Unstuck, pg18: Postgres) -> None:
+async def test_what_is_rolled_back_wakes_nobody(app: Unstuck, shop: str) -> None:
     task: Task[[], None] = app.task(name="t", queue="mail")(lambda: None)
-    channel = f'"unstuck.{app.url.rpartition("=")[2]}"'
     heard: list[str] = []
-    listener = await asyncpg.connect(pg18.url())
-    await listener.add_listener(channel.strip('"'), lambda *told: heard.append(told[-1]))
-    async with await psycopg.AsyncConnection.connect(pg18.url()) as connection:
+    listener = await asyncpg.connect(shop)
+    await listener.add_listener("unstuck.unstuck", lambda *told: heard.append(told[-1]))
+    async with await psycopg.AsyncConnection.connect(shop) as connection:
         await app.enqueue_in(connection, [task.call()])
         await connection.rollback()
         await asyncio.sleep(0.02)  # rings come at most every 10 ms
@@ -171,15 +185,13 @@ async def test_what_is_rolled_back_wakes_nobody(app: Unstuck, pg18: Postgres) ->
     assert heard == ["mail"]
 
 
-async def test_all_stores_of_a_process_ring_at_most_once_in_ten_milliseconds(
-    app: Unstuck, pg18: Postgres
-) -> None:
+async def test_all_stores_of_a_process_ring_at_most_once_in_ten_milliseconds(app: Unstuck, shop: str) -> None:
     task: Task[[], None] = app.task(name="t", queue="mail")(lambda: None)
     heard: list[str] = []
-    listener = await asyncpg.connect(pg18.url())
-    await listener.add_listener(f"unstuck.{app.url.rpartition('=')[2]}", lambda *told: heard.append(told[-1]))
+    listener = await asyncpg.connect(shop)
+    await listener.add_listener("unstuck.unstuck", lambda *told: heard.append(told[-1]))
     await app.store()
-    with psycopg.connect(pg18.url(), autocommit=True) as one, psycopg.connect(pg18.url()) as other:
+    with psycopg.connect(shop, autocommit=True) as one, psycopg.connect(shop) as other:
         app.enqueue_in_sync(one, [task.call()])  # opens the store, which takes a while
         await asyncio.sleep(0.02)
         began = time.monotonic()
@@ -196,14 +208,14 @@ async def test_all_stores_of_a_process_ring_at_most_once_in_ten_milliseconds(
 
 @pytest.mark.parametrize("kind", ["psycopg", "asyncpg"])
 async def test_a_connection_in_autocommit_mode_just_commits(
-    app: Unstuck, confirm: Task[[int], str], pg18: Postgres, kind: str
+    app: Unstuck, confirm: Task[[int], str], shop: str, kind: str
 ) -> None:
     keyed = confirm.options(key="order", again=True)
     connection: Any
     if kind == "psycopg":
-        connection = await psycopg.AsyncConnection.connect(pg18.url(), autocommit=True)
+        connection = await psycopg.AsyncConnection.connect(shop, autocommit=True)
     else:
-        connection = await asyncpg.connect(pg18.url())
+        connection = await asyncpg.connect(shop)
     await app.enqueue_in(connection, [confirm.call(1)])
     await app.enqueue_in(connection, [keyed.call(2)])
     await burst(app)
@@ -216,11 +228,11 @@ async def test_a_connection_in_autocommit_mode_just_commits(
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 async def test_a_key_that_exists_is_no_harm_at_any_isolation_level(
-    app: Unstuck, confirm: Task[[int], str], pg18: Postgres, level: str
+    app: Unstuck, confirm: Task[[int], str], shop: str, level: str
 ) -> None:
     keyed = confirm.options(key="order")
     await keyed.enqueue(1)
-    async with await psycopg.AsyncConnection.connect(pg18.url()) as connection:
+    async with await psycopg.AsyncConnection.connect(shop) as connection:
         await connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
         [met, added] = await app.enqueue_in(connection, [keyed.call(1), confirm.call(2)])
 
@@ -229,10 +241,10 @@ async def test_a_key_that_exists_is_no_harm_at_any_isolation_level(
 
 
 async def test_errors_are_those_of_the_caller_s_driver(
-    app: Unstuck, confirm: Task[[int], str], pg18: Postgres
+    app: Unstuck, confirm: Task[[int], str], shop: str
 ) -> None:
     keyed = confirm.options(key="order")
-    async with await psycopg.AsyncConnection.connect(pg18.url()) as connection:
+    async with await psycopg.AsyncConnection.connect(shop) as connection:
         await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
         await connection.execute("SELECT 1")  # from here on it sees nothing new
         await keyed.enqueue(1)
@@ -258,21 +270,21 @@ async def test_on_the_older_server_too(pg15: Postgres) -> None:
 
 
 async def test_a_connection_of_the_wrong_kind_is_refused_with_the_right_call(
-    app: Unstuck, confirm: Task[[int], str], pg18: Postgres
+    app: Unstuck, confirm: Task[[int], str], shop: str
 ) -> None:
     with (
-        psycopg.connect(pg18.url()) as connection,
+        psycopg.connect(shop) as connection,
         pytest.raises(
             ConfigError, match=r"psycopg\.Connection is not asynchronous: use app\.enqueue_in_sync"
         ),
     ):
         await app.enqueue_in(connection, [confirm.call(1)])
-    async with await psycopg.AsyncConnection.connect(pg18.url()) as asynchronous:
+    async with await psycopg.AsyncConnection.connect(shop) as asynchronous:
         with pytest.raises(
             ConfigError, match=r"AsyncConnection is asynchronous: use await app\.enqueue_in\("
         ):
             app.enqueue_in_sync(asynchronous, [confirm.call(1)])
-    for refused in (pg18.url(), None, sqlalchemy.create_engine("sqlite://")):
+    for refused in (shop, None, sqlalchemy.create_engine("sqlite://")):
         with pytest.raises(
             ConfigError, match="AsyncConnection or AsyncCursor of psycopg, a Connection of asyncpg"
         ):
@@ -295,16 +307,17 @@ async def test_a_connection_to_something_else_is_refused(
     for kind in KINDS.values():
         async with kind(elsewhere) as caller:
             with pytest.raises(
-                SchemaError, match=r"has no jobs in schema 'harness_.*the database that the store is in"
+                SchemaError,
+                match=r"has no jobs in schema 'unstuck': use a connection to the database that the store is in",
             ):
                 await caller.enqueue_in(app, confirm.call(1))
     pg18.drop_database(elsewhere)
 
 
-async def test_a_store_that_cannot_join_says_which_can(tmp_path: Any, pg18: Postgres) -> None:
+async def test_a_store_that_cannot_join_says_which_can(tmp_path: Any, shop: str) -> None:
     async with Unstuck(f"sqlite:///{tmp_path}/jobs.db") as app:
         task: Task[[], None] = app.task(name="t")(lambda: None)
-        with psycopg.connect(pg18.url()) as connection:
+        with psycopg.connect(shop) as connection:
             with pytest.raises(
                 ConfigError, match="cannot join a transaction of yours: only one on PostgreSQL can"
             ):
@@ -315,7 +328,7 @@ async def test_a_store_that_cannot_join_says_which_can(tmp_path: Any, pg18: Post
                 await app.enqueue_in(connection, [task.call()])
 
 
-async def test_nothing_to_enqueue_is_no_query(app: Unstuck, pg18: Postgres) -> None:
-    async with await psycopg.AsyncConnection.connect(pg18.url()) as connection:
+async def test_nothing_to_enqueue_is_no_query(app: Unstuck, shop: str) -> None:
+    async with await psycopg.AsyncConnection.connect(shop) as connection:
         assert await app.enqueue_in(connection, []) == []
         assert connection.info.transaction_status.name == "IDLE"

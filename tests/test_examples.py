@@ -5,6 +5,7 @@ from support.examples import EXAMPLES, drive
 from support.postgres import Postgres
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["fastapi_app", "flask_app"])
 def test_an_order_and_its_job_are_stored_together_or_not_at_all(example: str, pg18: Postgres) -> None:
     url = pg18.create_database()
