@@ -1,7 +1,8 @@
 """Every example of README and docs is run as it is printed.
 
 A Python block whose first line is a file name is saved under it; the others are run as scripts, in the same
-folder and in order. In console blocks the lines behind ``$`` are run.
+folder and in order. In console blocks the lines behind ``$`` are run. Where a page speaks of ``DATABASE_URL``, that
+is a database of its own.
 """
 
 import os
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.postgres import Postgres
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -19,7 +21,13 @@ NAMED = re.compile(r"# (\w+\.py)\n")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_examples_of_a_page_run_as_printed(page: Path, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_run_as_printed(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "DATABASE_URL" in page.read_text():
+        server: Postgres = request.getfixturevalue("pg18")
+        monkeypatch.setenv("DATABASE_URL", url := server.create_database())
+        request.addfinalizer(lambda: server.drop_database(url))
     for kind, text in BLOCK.findall(page.read_text()):
         if kind == "console":
             for command in re.findall(r"^\$ (.*)$", text, re.MULTILINE):

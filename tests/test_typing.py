@@ -19,6 +19,7 @@ async def wrong() -> None:
     add.options(delay=5).enqueue_sync(1, None)          # arg-type: incompatible type "None"; expected "int"
     await add.options(key="k").enqueue(a=1)             # call-arg: Missing positional argument "b"
     await app.enqueue_many([add.call(1, "2")])          # arg-type: incompatible type "str"; expected "int"
+    await app.enqueue_in(object(), [add.call("1", 2)])  # arg-type: incompatible type "str"; expected "int"
     await post.enqueue("ann")                           # arg-type: incompatible type "str"; expected "Letter"
     await post.enqueue(Letter("ann"), copies=2.5)       # arg-type: incompatible type "float"; expected "int"
     await tell.enqueue("ann", True)                     # call-arg: Too many positional arguments

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import assert_type
 
+from psycopg import AsyncConnection, Connection
+
 from unstuck import Call, Handle, SyncHandle, Task, Unstuck
 
 app = Unstuck("sqlite:///:memory:")
@@ -50,6 +52,13 @@ async def many_jobs_keep_their_type() -> None:
     assert_type(app.enqueue_many_sync([add.call(1, 2)]), list[SyncHandle[int]])
     mixed: list[Call[object]] = [add.call(1, 2), tell.call("ann")]
     assert_type(await app.enqueue_many(mixed), list[Handle[object]])
+
+
+async def jobs_of_your_own_transaction_keep_their_type(
+    connection: AsyncConnection, other: Connection
+) -> None:
+    assert_type(await app.enqueue_in(connection, [add.call(1, 2)]), list[Handle[int]])
+    assert_type(app.enqueue_in_sync(other, [post.call(Letter("ann"))]), list[SyncHandle[list[str]]])
 
 
 def a_task_can_be_named_by_its_parameters(task: Task[[int, int], int]) -> int:

@@ -6,4 +6,4 @@ from pathlib import Path
 project = tomllib.loads(Path(__file__).parent.parent.joinpath("pyproject.toml").read_text())
 for requirement in project["dependency-groups"]["dev"]:
     if not requirement.startswith("unstuck"):
-        print(requirement)
+        print(requirement.replace(" ", ""))  # one word for the shell, markers included

@@ -23,7 +23,7 @@ from unstuck.perform import Middleware
 from unstuck.policy import Policy, Retry, queue_name, task_name, whole
 from unstuck.schedule import CatchUp, Schedule
 from unstuck.store import Store
-from unstuck.stores import open_store
+from unstuck.stores import joinable, open_store
 from unstuck.sync import portal
 from unstuck.task import QueueOptions, Task, TaskOptions
 
@@ -126,6 +126,22 @@ class Unstuck:
     def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
         handles = portal().run(self.enqueue_many(list(calls)))
         return [SyncHandle(handle) for handle in handles]
+
+    async def enqueue_in(self, connection: Any, calls: Iterable[Call[R]]) -> list[Handle[R]]:
+        """Enqueue jobs inside the transaction of an asynchronous connection of yours, on PostgreSQL.
+
+        They exist if and when you commit; until then nobody sees them, their handles included. Takes connections
+        and sessions of psycopg, asyncpg and SQLAlchemy, and only uses them: your transaction stays yours to end.
+        """
+        store = joinable(await self.store(), self.url)
+        answers = await store.enqueue_in(connection, [call.job for call in calls])
+        return [Handle(self.jobs, answer) for answer in answers]
+
+    def enqueue_in_sync(self, connection: Any, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
+        """As ``enqueue_in``, on a synchronous connection: of psycopg, psycopg2, SQLAlchemy or Django."""
+        store = joinable(portal().run(self.store()), self.url)
+        answers = store.enqueue_in_sync(connection, [call.job for call in calls])
+        return [SyncHandle(Handle(self.jobs, answer)) for answer in answers]
 
     def policies(self, queues: Iterable[str] | None = None) -> dict[str, Policy]:
         """The policies of these queues, or of all that tasks use."""

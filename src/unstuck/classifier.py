@@ -158,6 +158,7 @@ def failure(error: BaseException, *, attempt: int = 0, worker: str = "") -> Fail
         stack=redact(_stack(error), STACK_LIMIT, keep_end=True),
         attempt=attempt,
         worker=worker,
+        details={"exception": f"{type(error).__module__}.{type(error).__qualname__}"},
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from msgspec import Struct
 
@@ -253,4 +253,20 @@ class Store(Protocol):
 
     async def resume(self, queue: str) -> bool:
         """Lift a pause; false if there was none."""
+        ...
+
+
+@runtime_checkable
+class Joinable(Protocol):
+    """A store whose jobs can be part of somebody else's transaction: they exist if and when that commits.
+
+    The connection is only used: whoever began the transaction ends it. Errors leave as its driver raises them.
+    """
+
+    async def enqueue_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """As ``enqueue``, on an asynchronous connection."""
+        ...
+
+    def enqueue_in_sync(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """As ``enqueue``, on a synchronous connection, in the caller's thread."""
         ...

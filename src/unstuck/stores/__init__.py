@@ -6,7 +6,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from unstuck.errors import ConfigError
 from unstuck.redact import redact
-from unstuck.store import Store
+from unstuck.store import Joinable, Store
 
 
 def open_store(url: str) -> Store:
@@ -31,6 +31,16 @@ def open_store(url: str) -> Store:
             raise ConfigError(
                 f"store {shown} is not known: use sqlite:///path/to/file.db or postgresql://user@host/database"
             )
+
+
+def joinable(store: Store, url: str) -> Joinable:
+    """The store, if its jobs can be part of somebody else's transaction."""
+    if not isinstance(store, Joinable):
+        raise ConfigError(
+            f"store {redact(url, 100)!r} cannot join a transaction of yours: only one on PostgreSQL can, "
+            "postgresql://user@host/database, on a connection to the same database"
+        )
+    return store
 
 
 def _sqlite(parts: SplitResult, shown: str) -> Store:

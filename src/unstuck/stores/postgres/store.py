@@ -25,7 +25,7 @@ from unstuck.store import (
     Reclaimed,
     Share,
 )
-from unstuck.stores.postgres import checkup, rows, steps
+from unstuck.stores.postgres import checkup, join, rows, steps
 from unstuck.stores.postgres.bell import Bell, Throttle
 from unstuck.stores.postgres.desk import Desk
 from unstuck.stores.postgres.filters import FINISHED, matching, order
@@ -101,6 +101,12 @@ class PostgresStore:
         if any(job.again for job in jobs):
             return await desk.transaction(lambda: steps.enqueue(jobs, ring, self._place), patience)
         return await desk.apart(steps.enqueue(jobs, ring, self._place), patience)
+
+    async def enqueue_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return await join.enqueue_in(connection, jobs, self._place, self._sql)
+
+    def enqueue_in_sync(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        return join.enqueue_in_sync(connection, jobs, self._place, self._sql)
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
         if not queues or limit < 1:

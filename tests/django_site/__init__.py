@@ -1,0 +1,1 @@
+"""A site of Django's on a PostgreSQL whose address stands in the environment."""
