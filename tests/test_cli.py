@@ -245,7 +245,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["job", NOT_UTF8], "id"),
     (["status", "--store", ""], "no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE"),
     (["status", "--store", "jobs.db"], "store 'jobs.db' is not known"),
-    (["status", "--store", f"postgres://ann:{CANARY}@host/db"], "store 'postgres://ann:[redacted]@host/db'"),
+    (["status", "--store", f"mysql://ann:{CANARY}@host/db"], "store 'mysql://ann:[redacted]@host/db'"),
     (["status", "--store", "sqlite:///no/such.db"], "the folder 'no' does not exist; create it"),
     (["status", "--store", "sqlite:///."], "Is a directory"),
     (["status", "--store", "sqlite://["], "store"),

@@ -16,9 +16,7 @@ from unstuck.stores.postgres.steps import Answer, Step
 
 T = TypeVar("T")
 TRIES = 5
-FEW = (
-    200  # jobs for which a commit costs more than the rest; above, one statement runs while the other is read
-)
+FEW = 200  # jobs for which a commit costs more than the rest; with more, one runs while the other is read
 _AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 
 

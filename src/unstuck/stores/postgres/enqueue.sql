@@ -34,7 +34,7 @@ added AS (
     FROM clock, new JOIN kind ON kind.number = new.kind::integer
     ORDER BY new.place
     ON CONFLICT (id, queue) DO NOTHING
-    RETURNING queue, id, rank
+    RETURNING queue, id, next_earliest_run_at
 ),
 told AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
@@ -42,7 +42,7 @@ told AS (
 ),
 rung AS (
     SELECT pg_notify(%(channel)s, ring.queue) FROM json_array_elements_text(%(ring)s::json) AS ring (queue)
-    WHERE ring.queue IN (SELECT queue FROM added WHERE rank IS NOT NULL)
+    WHERE ring.queue IN (SELECT queue FROM added, clock WHERE next_earliest_run_at < clock.now + interval '1 second')
 )
 SELECT
     count(*), (SELECT count(*) FROM rung),

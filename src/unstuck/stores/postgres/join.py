@@ -17,6 +17,7 @@ from unstuck.stores.postgres import steps
 from unstuck.stores.postgres.bell import Throttle
 from unstuck.stores.postgres.guests import async_guest, sync_guest
 from unstuck.stores.postgres.place import Place
+from unstuck.stores.postgres.rows import soon
 
 _NOT_THERE = {"42P01", "3F000"}  # undefined_table, invalid_schema_name
 # One for each store in this process: those of all event loops and threads ring for the same workers.
@@ -60,7 +61,7 @@ def enqueue_in_sync(
 
 def _ring(jobs: Sequence[NewJob], place: Place) -> list[str]:
     """The server passes a ring on when the transaction commits, and forgets it when that is rolled back."""
-    return _throttles.setdefault(place, Throttle()).ring(job.queue for job in jobs if not job.delay)
+    return _throttles.setdefault(place, Throttle()).ring(soon(jobs))
 
 
 @contextmanager

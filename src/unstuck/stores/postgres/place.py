@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlunsplit
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, parse_qsl, urlunsplit
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import make_conninfo
@@ -39,7 +39,7 @@ _LIBPQ = {
 class Place:
     """``pooled`` means that a pooler in transaction mode stands between: nothing may outlive a transaction."""
 
-    conninfo: str
+    conninfo: str = field(repr=False)  # it has the password
     schema: str
     all_events: bool
     pooled: bool
@@ -75,7 +75,7 @@ def place(parts: SplitResult, shown: str) -> Place:
     if parts.fragment:
         raise ConfigError(f"store {shown} has a '#': write it as %23 if it is part of the password")
     pooled = pooler == "transaction"
-    url = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(options), ""))
+    url = urlunsplit(("postgresql", parts.netloc, parts.path, "", ""))
     try:
         settings = {} if pooled else {"options": _session(options.pop("options", ""))}
         conninfo = make_conninfo(url, **{**_LIBPQ, **settings, **options})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,6 +39,7 @@ _jobs = msgspec.json.Decoder(list[Job]).decode
 _raw_jobs = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _facts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 job = msgspec.json.Decoder(Job).decode
+SOON = 1.0  # seconds, as the statements that ring have it: the longest pause between a worker's looks
 UNREADABLE_BY = msgspec.DecodeError  # the parent of what msgspec raises for values that do not fit, too
 
 
@@ -194,8 +195,13 @@ def _ending(outcome: Outcome) -> dict[str, Any]:
 
 
 def goes_back(outcome: Outcome) -> bool:
-    """Whether others may lease the job at once."""
-    return outcome.word in (Word.RETRIED, Word.RELEASED) and not outcome.delay
+    """Whether others may lease the job at once, or so soon that they would not look in time by themselves."""
+    return outcome.word in (Word.RETRIED, Word.RELEASED) and outcome.delay < SOON
+
+
+def soon(jobs: Iterable[NewJob]) -> Iterator[str]:
+    """The queues of jobs that are due by then."""
+    return (job.queue for job in jobs if job.delay < SOON)
 
 
 def beats(given: Sequence[Beat]) -> str:

@@ -44,7 +44,7 @@ applied AS (
         lease_expires_at = NULL,
         last_heartbeat_at = NULL
     FROM held, clock WHERE jobs.seq = held.seq
-    RETURNING jobs.queue, jobs.id, jobs.rank, held.place, held.word, held.crashed, held.reaped
+    RETURNING jobs.queue, jobs.id, jobs.status, jobs.next_earliest_run_at, held.place, held.word, held.crashed, held.reaped
 ),
 told AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
@@ -66,6 +66,9 @@ counted AS (
 ),
 rung AS (
     SELECT pg_notify(%(channel)s, ring.queue) FROM json_array_elements_text(%(ring)s::json) AS ring (queue)
-    WHERE ring.queue IN (SELECT queue FROM applied WHERE rank IS NOT NULL)
+    WHERE ring.queue IN (
+        SELECT queue FROM applied, clock
+        WHERE status = 'pending' AND next_earliest_run_at < clock.now + interval '1 second'
+    )
 )
 SELECT count(*), CASE WHEN count(*) < %(total)s THEN json_agg(place)::text END, (SELECT count(*) FROM rung) FROM applied

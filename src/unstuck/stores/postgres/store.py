@@ -89,7 +89,7 @@ class PostgresStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not jobs:
             return []
-        ring = self._throttle.ring(job.queue for job in jobs if not job.delay)
+        ring = self._throttle.ring(rows.soon(jobs))
         patience = PATIENCE + len(jobs) / ENQUEUED_A_SECOND
 
         desk = self._opened()
@@ -171,7 +171,7 @@ class PostgresStore:
         return found[0][0] if found else None
 
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
-        ring = self._throttle.ring(job.queue for job in jobs)
+        ring = self._throttle.ring(rows.soon(jobs))
         return await self._opened().transaction(lambda: steps.tick(schedule, slot, jobs, ring, self._place))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
@@ -277,7 +277,7 @@ class PostgresStore:
 
     async def _complete(self, text: str, params: Params) -> list[Row]:
         """Ask with a statement that was completed with a condition of :mod:`filters`."""
-        [answer] = await self._opened().alone(Query(text, params))
+        [answer] = await self._opened().alone(Query(text.replace("{schema}", self._place.quoted), params))
         return answer
 
     def _opened(self) -> Desk:
