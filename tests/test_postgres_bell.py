@@ -121,3 +121,13 @@ async def test_behind_a_pooler_nobody_listens_and_jobs_are_found_by_looking(harn
         await enqueued(harness.store)
 
         await waiting.woken(bell.DEAF_FLOOR + SLACK)
+
+
+async def test_a_job_that_is_due_before_the_next_look_is_told_of_at_once(harness: PostgresHarness) -> None:
+    async with harness.store.twin() as store:
+        waiting = Waiting(store)
+        await waiting.rare(8)
+
+        await enqueued(harness.store, delay=0.9)
+
+        await waiting.woken(SOON)
