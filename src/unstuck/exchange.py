@@ -12,7 +12,6 @@ from typing import Any
 from unstuck.errors import StoreDamaged, StoreError
 from unstuck.health import Vitals
 from unstuck.intake import Intake
-from unstuck.model import Outcome, Settled
 from unstuck.outbox import Outbox
 from unstuck.slots import Slots
 
@@ -45,10 +44,11 @@ class Exchange:
         self._halt = halt
         self._force = force
         self._bell = bell
-        self._settling: asyncio.Task[list[tuple[Outcome, Settled]]] | None = None
-        self._leasing: asyncio.Task[int] | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._leasing: asyncio.Task[None] | None = None
         self._failures = 0
         self.damaged = False
+        self.ending = False  # nothing more is leased once the answer under way is there
 
     @property
     def leasing(self) -> bool:
@@ -60,24 +60,38 @@ class Exchange:
         return bool(self._outbox) or self._leasing is not None
 
     async def once(self, wanted: int) -> None:
-        """Have all outcomes written that are not on their way, and new jobs taken; return when there is news."""
+        """Have outcomes written and new jobs taken, each again and again while there is more; return when one ends."""
         if self._settling is None and self._outbox:
-            self._settling = asyncio.create_task(self._outbox.send())
+            self._settling = asyncio.create_task(self._settle())
         if self._leasing is None and wanted:
-            self._leasing = asyncio.create_task(self._intake.lease(wanted))
+            self._leasing = asyncio.create_task(self._lease(wanted))
         await self._news()
         if (settling := self._settling) is not None and settling.done():
             self._settling = None
-            await self._settled(settling)
+            await self._end(settling)
         if (leasing := self._leasing) is not None and leasing.done():
             self._leasing = None
-            await self._leased(leasing)
+            await self._end(leasing)
 
     def close(self) -> None:
         """Wait for no answer any more."""
         for task in (self._settling, self._leasing):
             if task is not None:
                 task.cancel()
+
+    async def _settle(self) -> None:
+        # In a loop of its own: to go back to the worker's would mean to wait behind all jobs that are ready to run.
+        while self._outbox:
+            self._slots.settled(await self._outbox.send())
+            self._failures = 0
+            self._intake.made_room()
+
+    async def _lease(self, wanted: int) -> None:
+        while wanted and not self.ending:
+            await self._intake.lease(wanted)
+            self._failures = 0
+            self._vitals.consuming()
+            wanted = self._slots.room() if self._intake.hungry else 0
 
     async def _news(self) -> None:
         """Until an answer is there; or, if nothing is being written, until there is something to write."""
@@ -95,20 +109,9 @@ class Exchange:
             if ringing is not None:
                 ringing.cancel()
 
-    async def _settled(self, settling: asyncio.Task[list[tuple[Outcome, Settled]]]) -> None:
-        if (error := settling.exception()) is not None:
+    async def _end(self, task: asyncio.Task[None]) -> None:
+        if (error := task.exception()) is not None:
             await self.stumble(error)
-            return
-        self._failures = 0
-        self._slots.settled(settling.result())
-        self._intake.made_room()
-
-    async def _leased(self, leasing: asyncio.Task[int]) -> None:
-        if (error := leasing.exception()) is not None:
-            await self.stumble(error)
-            return
-        self._failures = 0
-        self._vitals.consuming()
 
     async def stumble(self, error: BaseException) -> None:
         """The store failed us: wait a while before the next try, a little longer each time."""

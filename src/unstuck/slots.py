@@ -80,6 +80,8 @@ class Slots:
         """How many jobs to ask for: what fits into free slots, and what the last moments consumed."""
         ahead = self._ahead.jobs()
         waiting = len(self._waiting)
+        if self._closed:
+            return 0
         if self.free == 0 and waiting > ahead * 3 // 4:
             return 0
         return max(0, self.free * batch + ahead - waiting)

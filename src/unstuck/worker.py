@@ -67,14 +67,12 @@ class Worker:
         self._concurrency = whole("concurrency", concurrency, 1, 10_000)
         self._grace = number("grace", grace, 0.0, 86400.0)
         self._recovery = number("recovery", recovery, 0.0, 86400.0)
-        self._burst = burst
         self._bell, self._force = asyncio.Event(), asyncio.Event()
-        self._stopping = False
+        self._burst, self._stopping = burst, False
         self._days = retention(self._queues, os.environ)
         self._vitals = Vitals(self.id)
         self._vitals.recovery(self._recovery > 0)
-        self.deaf = 0  # handlers that did not end when they were cancelled
-        self.halted = ""
+        self.deaf, self.halted = 0, ""  # handlers that did not end when they were cancelled; why we stopped
 
     async def run(self) -> None:
         """Work until stopped, then leave no lease behind."""
@@ -104,6 +102,8 @@ class Worker:
             log.info("worker %s ends at once", self.id)
             self._force.set()
         self._stopping = True
+        if (exchange := getattr(self, "_exchange", None)) is not None:
+            exchange.ending = True
         self._bell.set()
 
     @asynccontextmanager

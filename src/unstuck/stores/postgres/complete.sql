@@ -1,29 +1,23 @@
--- complete: settle for the usual case, leases that all end well. Says nothing that settle would not say.
-WITH ended AS (
+-- complete: settle for the usual case, leases that all end well. Says nothing that settle would not say. One look-up by
+-- address for each, in the order of ids, so that no two batches wait for each other. The status is compared as an
+-- expression, lest the planner read all that is processing instead.
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+ended AS (
     SELECT queue, id, fence::bigint, result, place FROM ROWS FROM (
         json_array_elements_text(%(queue)s::json), json_array_elements_text(%(id)s::json),
         json_array_elements_text(%(fence)s::json), json_array_elements(%(result)s::json)
     ) WITH ORDINALITY AS ended (queue, id, fence, result, place)
+    ORDER BY id, queue
 ),
--- One look-up by address for each, in the order of ids, so that no two batches wait for each other. The status is
--- compared as an expression, lest the planner read all that is processing instead.
-held AS MATERIALIZED (
-    SELECT line.seq, ended.place, ended.result FROM (SELECT * FROM ended ORDER BY id, queue) AS ended CROSS JOIN LATERAL (
-        SELECT seq FROM {schema}.jobs
-        WHERE jobs.id = ended.id AND jobs.queue = ended.queue AND jobs.fence = ended.fence
-            AND jobs.status || '' = 'processing'
-        FOR UPDATE
-    ) AS line
-),
--- One time for all of them, from when their locks were had.
-clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM held) AS locked),
 applied AS (
     UPDATE {schema}.jobs SET
         status = 'completed', rank = NULL, finished_at = clock.now,
-        result = nullif(held.result::text, 'null')::json, settled_fence = fence, settled = 'completed',
+        result = nullif(ended.result::text, 'null')::json, settled_fence = jobs.fence, settled = 'completed',
         locked_by = NULL, lease_expires_at = NULL, last_heartbeat_at = NULL
-    FROM held, clock WHERE jobs.seq = held.seq
-    RETURNING jobs.queue, jobs.id, jobs.fence, held.place
+    FROM clock, ended
+    WHERE jobs.id = ended.id AND jobs.queue = ended.queue AND jobs.fence = ended.fence
+        AND jobs.status || '' = 'processing'
+    RETURNING jobs.queue, jobs.id, jobs.fence, ended.place
 ),
 told AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)

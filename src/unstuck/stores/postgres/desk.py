@@ -22,7 +22,6 @@ _AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 
 class _Asked(NamedTuple):
     queries: Sequence[Query]
-    jobs: int
     answer: asyncio.Future[list[Answer]]
 
 
@@ -36,10 +35,12 @@ class Desk:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def ask(self, queries: Sequence[Query], jobs: int) -> list[Answer]:
-        """The answers to queries that are one transaction, shared with whoever else asks now."""
+        """The answers to queries that are one transaction, shared with whoever else asks now for a few jobs."""
+        if jobs > FEW:
+            return await self.alone(*queries)
         self._lines.must_be_open()
         loop = asyncio.get_running_loop()
-        asked = _Asked(queries, jobs, loop.create_future())
+        asked = _Asked(queries, loop.create_future())
         if not self._asked:
             loop.call_soon(self._send)
         self._asked.append(asked)
@@ -88,11 +89,9 @@ class Desk:
 
     def _send(self) -> None:
         asked, self._asked = self._asked, []
-        few = sum(one.jobs for one in asked) <= FEW
-        for group in [asked] if few else [[one] for one in asked]:
-            task = asyncio.create_task(self._answer(group))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+        task = asyncio.create_task(self._answer(asked))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
 
     async def _answer(self, asked: Sequence[_Asked]) -> None:
         try:

@@ -33,9 +33,10 @@ quota AS MATERIALIZED (
     ) AS best
     GROUP BY queue, seconds
 ),
+-- Where a row lies is good for as long as its lock: one that was moved just before is left for the next time.
 head AS MATERIALIZED (
-    SELECT line.seq, line.rank, quota.seconds FROM quota CROSS JOIN LATERAL (
-        SELECT seq, rank FROM {schema}.jobs
+    SELECT line.at, line.seq, line.rank, quota.seconds FROM quota CROSS JOIN LATERAL (
+        SELECT ctid AS at, seq, rank FROM {schema}.jobs
         WHERE jobs.queue = quota.queue AND rank IS NOT NULL
         ORDER BY rank, seq
         LIMIT quota.most
@@ -50,7 +51,7 @@ leased AS (
         fence = greatest(fence + 1, (extract(epoch FROM clock.now) * 1000)::bigint),
         locked_by = %(owner)s, lease_expires_at = clock.now + make_interval(secs => head.seconds),
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
-    FROM head, clock WHERE jobs.seq = head.seq AND jobs.status = 'pending'
+    FROM head, clock WHERE jobs.ctid = head.at AND jobs.status = 'pending'
     RETURNING {job}, jobs.seq, head.rank AS place
 ),
 told AS (

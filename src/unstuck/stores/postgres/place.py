@@ -22,6 +22,7 @@ _SETTINGS = {
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_material": "off",
     "client_connection_check_interval": "5s",
     "idle_in_transaction_session_timeout": "15s",
 }
