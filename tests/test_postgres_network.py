@@ -225,6 +225,7 @@ async def test_a_statement_that_waits_too_long_for_a_lock_is_given_up(
     await until_async(over, 10, "the lease to be ended")
 
 
+@pytest.mark.long
 async def test_a_worker_on_a_slow_network_works_slowly_with_few_connections(far: str, proxy: Proxy) -> None:
     app = Unstuck(far)
 
