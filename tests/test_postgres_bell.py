@@ -24,8 +24,8 @@ SLACK = 0.5
 
 
 @pytest.fixture
-async def harness(postgres_server: Postgres) -> AsyncIterator[PostgresHarness]:
-    async with PostgresHarness(postgres_server.url()) as harness:
+async def harness(pg15: Postgres) -> AsyncIterator[PostgresHarness]:
+    async with PostgresHarness(pg15.url()) as harness:
         yield harness
 
 

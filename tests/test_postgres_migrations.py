@@ -71,7 +71,6 @@ async def test_eight_processes_may_prepare_an_empty_database_at_once(
     assert applied == [(number,) for number in range(1, len(statements(migrating.PACKAGE, ".sql")) + 1)]
     async with open_store(url) as store:
         await one_leased(store)
-    postgres_server.drop_database(url)
 
 
 async def test_a_user_without_rights_to_create_can_work_on_a_schema_that_is_up_to_date(plain: str) -> None:
