@@ -28,6 +28,7 @@ from unstuck.runners import isolated
 log = logging.getLogger("unstuck.worker")
 
 HOARD = 1.0  # seconds that a job leased ahead may wait for its start
+AT_ONCE = 25  # jobs that begin in one turn of the event loop: who waits for an answer of the store has its turn soon
 STOPPED = "the worker stopped"
 NO_TOKEN = "no token was left"  # noqa: S105 - not that kind of token
 
@@ -66,6 +67,7 @@ class Slots:
         self._closed = False
         self.held: dict[Lease, Held] = {}
         self.running = 0
+        self._scheduled = 0
 
     @property
     def waiting(self) -> bool:
@@ -102,7 +104,7 @@ class Slots:
         if not self._waiting or self._closed:
             return
         free = self.free
-        while self._waiting and free:
+        while self._waiting and free and self._scheduled < AT_ONCE:
             held = self._waiting.popleft()
             queue = held.job.queue
             if self._limits.closed(queue) or (queue in self._limits.buckets and not self._limits.use(queue)):
@@ -115,6 +117,7 @@ class Slots:
             for one in group:
                 one.running = running
             self.running += 1
+            self._scheduled += 1
             free -= 1
 
     def refuse(self, queue: str) -> None:
@@ -216,6 +219,8 @@ class Slots:
         outcomes: Sequence[Outcome] = ()
         for held in group:
             held.begun = True
+        self._scheduled -= 1
+        self.start()
         try:
             now = time.monotonic()
             if any(now > held.trusted_until for held in group):

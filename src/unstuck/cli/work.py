@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -30,6 +31,7 @@ from unstuck.supervisor import AT_ONCE, BAD_INPUT, HALTED, Supervisor, Told, com
 from unstuck.telemetry import log_json
 from unstuck.worker import Worker
 
+GARBAGE = 10_000  # objects that came and stayed, before a worker looks for cycles among them
 log = logging.getLogger("unstuck.cli")
 
 metrics_option = click.option(
@@ -97,6 +99,9 @@ def worker(
     found = load(settings.app)
     found.tune(settings.policies(found.queues))
     url = settings.store or found.url
+    # What is imported by now stays, and jobs leave no cycles behind: looking for garbage less often saves a tenth.
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
 
     async def work() -> int:
         one = Worker(

@@ -1,11 +1,11 @@
 -- lease: take jobs from the heads of the queues' lines. It costs an attempt; the fence grows even if the clock went
 -- back. The lock on the queue's row makes a pause a barrier: whoever waited for one sees it when the lock is had.
 WITH share AS (
-    SELECT * FROM json_to_recordset(%(shares)s::json)
+    SELECT queue, make_interval(secs => seconds) AS length, most, at_a_time FROM json_to_recordset(%(shares)s::json)
         AS share (queue text, seconds double precision, most integer, at_a_time integer)
 ),
 room AS MATERIALIZED (
-    SELECT share.queue, share.seconds, CASE WHEN share.at_a_time IS NULL THEN share.most ELSE greatest(0, least(
+    SELECT share.queue, share.length, CASE WHEN share.at_a_time IS NULL THEN share.most ELSE greatest(0, least(
         share.most,
         share.at_a_time - (SELECT count(*) FROM {schema}.jobs WHERE jobs.status = 'processing' AND jobs.queue = share.queue)
     )) END AS most
@@ -18,10 +18,10 @@ room AS MATERIALIZED (
 ),
 -- Among several queues the places in line decide how many of each are taken. Looks without locking anything.
 quota AS MATERIALIZED (
-    SELECT queue, seconds, least(most, %(limit)s) AS most FROM room WHERE (SELECT count(*) FROM room) = 1
+    SELECT queue, length, least(most, %(limit)s) AS most FROM room WHERE (SELECT count(*) FROM room) = 1
     UNION ALL
-    SELECT queue, seconds, count(*) FROM (
-        SELECT room.queue, room.seconds, line.rank, line.seq FROM room CROSS JOIN LATERAL (
+    SELECT queue, length, count(*) FROM (
+        SELECT room.queue, room.length, line.rank, line.seq FROM room CROSS JOIN LATERAL (
             SELECT rank, seq FROM {schema}.jobs
             WHERE jobs.queue = room.queue AND rank IS NOT NULL
             ORDER BY rank, seq
@@ -31,11 +31,11 @@ quota AS MATERIALIZED (
         ORDER BY line.rank, line.seq
         LIMIT %(limit)s
     ) AS best
-    GROUP BY queue, seconds
+    GROUP BY queue, length
 ),
 -- Where a row lies is good for as long as its lock: one that was moved just before is left for the next time.
 head AS MATERIALIZED (
-    SELECT line.at, line.seq, line.rank, quota.seconds FROM quota CROSS JOIN LATERAL (
+    SELECT line.at, line.seq, line.rank, quota.length FROM quota CROSS JOIN LATERAL (
         SELECT ctid AS at, seq, rank FROM {schema}.jobs
         WHERE jobs.queue = quota.queue AND rank IS NOT NULL
         ORDER BY rank, seq
@@ -44,12 +44,15 @@ head AS MATERIALIZED (
     ) AS line
 ),
 -- One time for all of them, from when their locks were had.
-clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM head) AS locked),
+clock AS MATERIALIZED (
+    SELECT now, (extract(epoch FROM now) * 1000)::bigint AS milliseconds
+    FROM (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM head) AS locked OFFSET 0) AS read
+),
 leased AS (
     UPDATE {schema}.jobs SET
         status = 'processing', rank = NULL, attempt_count = attempt_count + 1,
-        fence = greatest(fence + 1, (extract(epoch FROM clock.now) * 1000)::bigint),
-        locked_by = %(owner)s, lease_expires_at = clock.now + make_interval(secs => head.seconds),
+        fence = greatest(fence + 1, clock.milliseconds),
+        locked_by = %(owner)s, lease_expires_at = clock.now + head.length,
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
     FROM head, clock WHERE jobs.ctid = head.at AND jobs.status = 'pending'
     RETURNING {job}, jobs.seq, head.rank AS place

@@ -80,11 +80,14 @@ head AS MATERIALIZED (
     FOR UPDATE OF jobs SKIP LOCKED
 ),
 -- One time for all of them, from when their locks were had.
-clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM head) AS locked),
+clock AS MATERIALIZED (
+    SELECT now, (extract(epoch FROM now) * 1000)::bigint AS milliseconds
+    FROM (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM head) AS locked OFFSET 0) AS read
+),
 leased AS (
     UPDATE {schema}.jobs SET
         status = 'processing', rank = NULL, attempt_count = attempt_count + 1,
-        fence = greatest(fence + 1, (extract(epoch FROM clock.now) * 1000)::bigint),
+        fence = greatest(fence + 1, clock.milliseconds),
         locked_by = %(owner)s, lease_expires_at = clock.now + make_interval(secs => room.seconds),
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
     FROM clock, head JOIN best USING (seq) JOIN room USING (queue)

@@ -156,7 +156,7 @@ def completions(outcomes: Sequence[Outcome], all_events: bool) -> Params:
         "queue": json_text([outcome.lease.queue for outcome in outcomes]),
         "id": json_text([outcome.lease.id for outcome in outcomes]),
         "fence": json_text([outcome.lease.fence for outcome in outcomes]),
-        "result": json_text([outcome.result for outcome in outcomes]),
+        "result": _column([outcome.result for outcome in outcomes]),
         "total": len(outcomes),
         "all_events": all_events,
     }

@@ -160,13 +160,15 @@ def reclaim(
     of: str | None,
     blind: Sequence[Blind],
     grace: float,
+    *,
+    future: bool,
 ) -> list[Query]:
     """The queries of a recovery: how many were adopted, what was taken over, when the next lease ends; upkeep."""
     wanted = {"queues": None if queues is None else json_text(queues)}
     facts = wanted | {"limit": limit, "owner": owner, "seconds": seconds}
     spans = json_text([span._asdict() for span in blind])
     return [
-        Query("adopt", wanted | {"grace": grace, "limit": limit}),
+        Query("adopt", wanted | {"grace": grace, "limit": limit, "future": future}),
         Query("reclaim", facts | {"blind": spans}) if of is None else Query("reclaim_of", facts | {"of": of}),
         Query("next_end", wanted),
         Query("fold", {"many": MANY_PIECES}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -34,11 +35,14 @@ from unstuck.stores.postgres.migrate import migrate
 from unstuck.stores.postgres.place import Place
 from unstuck.stores.postgres.plainly import AddressTaken
 from unstuck.stores.postgres.rows import Params, Query, Row, json_text
-from unstuck.stores.statements import statements
+from unstuck.stores.postgres.texts import texts
 from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, MOST_BROKEN, UNREADABLE
 
 log = logging.getLogger("unstuck.postgres")
 
+LOOK_AHEAD = (
+    60.0  # seconds between looks for beats that lie in the future, because the server's clock was put back
+)
 ENQUEUED_A_SECOND = 1000  # at the least: so much longer may many jobs take
 
 
@@ -47,9 +51,10 @@ class PostgresStore:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._sql = _statements(place)
+        self._sql = texts(place)
         self._throttle = Throttle()
         self._met: set[str] = set()
+        self._looked_ahead = -LOOK_AHEAD
         self._open = False
 
     async def __aenter__(self) -> Self:
@@ -140,8 +145,11 @@ class PostgresStore:
         blind: Sequence[Blind] = (),
         grace: float = 3600.0,
     ) -> Reclaimed:
-        queries = steps.reclaim(queues, seconds, limit, owner, of, blind, grace)
+        future = time.monotonic() - self._looked_ahead > LOOK_AHEAD
+        queries = steps.reclaim(queues, seconds, limit, owner, of, blind, grace, future=future)
         answers = await self._opened().alone(*queries)
+        if future:
+            self._looked_ahead = time.monotonic()
         [(adopted,)], [(lapsed, fences)], end = answers[:3]
         taken = rows.read_with_fences(lapsed, fences)
         next_end = max(0.0, end[0][0]) if end else None
@@ -289,12 +297,3 @@ class PostgresStore:
 def _let_go(lines: Lines, bell: Bell) -> None:
     bell.abandon()
     lines.abandon()
-
-
-def _statements(place: Place) -> dict[str, str]:
-    texts = statements("unstuck.stores.postgres", ".sql")
-    texts["enqueue_fresh"] = texts["enqueue"].replace("ON CONFLICT (id, queue) DO NOTHING\n", "")
-    return {
-        name: text.replace("{schema}", place.quoted).replace("{job}", rows.JOB)
-        for name, text in texts.items()
-    }
