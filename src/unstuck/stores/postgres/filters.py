@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from unstuck.errors import ConfigError
 from unstuck.model import Filter, Status
+from unstuck.stores.listing import by_finish, place
 from unstuck.stores.postgres.rows import Params
-
-FINISHED = (Status.COMPLETED, Status.FAILED)
 
 
 def matching(which: Filter) -> tuple[str, Params]:
@@ -26,20 +24,14 @@ def matching(which: Filter) -> tuple[str, Params]:
 
 def order(which: Filter, cursor: str | None) -> tuple[str, str, Params]:
     """Order by newest, the condition to begin behind a cursor, and its parameters."""
-    by_finish = which.status in FINISHED or which.dead
-    columns, width = ("jobs.finished_at DESC, jobs.seq DESC", 2) if by_finish else ("jobs.seq DESC", 1)
+    columns = "jobs.finished_at DESC, jobs.seq DESC" if by_finish(which) else "jobs.seq DESC"
     if cursor is None:
         return columns, "true", {}
-    try:
-        place = [int(part) for part in cursor.split(".")]
-    except ValueError:
-        place = []
-    if len(place) != width or max(place) >= 2**63:
-        raise ConfigError(f"cursor {cursor[:40]!r} is none of this listing: begin again without it")
-    if by_finish:
+    *end, seq = place(cursor, which)
+    if end:
         behind = "(jobs.finished_at, jobs.seq) < ('epoch'::timestamptz + %(at)s * interval '1 microsecond', %(seq)s)"
-        return columns, behind, {"at": place[0], "seq": place[1]}
-    return columns, "jobs.seq < %(seq)s", {"seq": place[0]}
+        return columns, behind, {"at": end[0], "seq": seq}
+    return columns, "jobs.seq < %(seq)s", {"seq": seq}
 
 
 _TERMS = {

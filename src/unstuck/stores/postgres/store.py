@@ -26,10 +26,11 @@ from unstuck.store import (
     Reclaimed,
     Share,
 )
+from unstuck.stores.listing import by_finish
 from unstuck.stores.postgres import checkup, join, rows, steps
 from unstuck.stores.postgres.bell import Bell, Throttle
 from unstuck.stores.postgres.desk import Desk
-from unstuck.stores.postgres.filters import FINISHED, matching, order
+from unstuck.stores.postgres.filters import matching, order
 from unstuck.stores.postgres.lines import PATIENCE, Lines
 from unstuck.stores.postgres.migrate import migrate
 from unstuck.stores.postgres.place import Place
@@ -197,7 +198,7 @@ class PostgresStore:
         if len(found) < limit:
             return Page(jobs, None)
         seq, finished, _ = found[-1]
-        return Page(jobs, f"{finished}.{seq}" if which.status in FINISHED or which.dead else str(seq))
+        return Page(jobs, f"{finished}.{seq}" if by_finish(which) else str(seq))
 
     async def count(self) -> list[Counts]:
         kinds, totals, paused = await self._opened().snapshot(

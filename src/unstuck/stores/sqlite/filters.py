@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from unstuck.errors import ConfigError
 from unstuck.model import Filter, Status
+from unstuck.stores.listing import by_finish, place
 from unstuck.stores.sqlite.rows import json_text, milliseconds
 
 Params = dict[str, Any]
-FINISHED = (Status.COMPLETED, Status.FAILED)
 
 
 def matching(which: Filter, now: int) -> tuple[str, Params]:
@@ -46,19 +45,13 @@ def matching(which: Filter, now: int) -> tuple[str, Params]:
 
 def order(which: Filter, cursor: str | None) -> tuple[str, str, Params]:
     """Order by newest, the condition to begin behind a cursor, and its parameters."""
-    by_finish = which.status in FINISHED or which.dead
-    columns, width = ("finished_at DESC, seq DESC", 2) if by_finish else ("seq DESC", 1)
+    columns = "finished_at DESC, seq DESC" if by_finish(which) else "seq DESC"
     if cursor is None:
         return columns, "1", {}
-    try:
-        place = [int(part) for part in cursor.split(".")]
-    except ValueError:
-        place = []
-    if len(place) != width or max(place) >= 2**63:
-        raise ConfigError(f"cursor {cursor[:40]!r} is none of this listing: begin again without it")
-    if by_finish:
-        return columns, "(finished_at, seq) < (:at, :seq)", {"at": place[0], "seq": place[1]}
-    return columns, "seq < :seq", {"seq": place[0]}
+    *end, seq = place(cursor, which)
+    if end:
+        return columns, "(finished_at, seq) < (:at, :seq)", {"at": end[0], "seq": seq}
+    return columns, "seq < :seq", {"seq": seq}
 
 
 _STATUS = {

@@ -8,8 +8,9 @@ from typing import Any
 
 from unstuck.model import Event, Filter, Ref, Worker
 from unstuck.store import Bucket, Counts, Page
+from unstuck.stores.listing import by_finish
 from unstuck.stores.sqlite import rows
-from unstuck.stores.sqlite.filters import FINISHED, matching, order
+from unstuck.stores.sqlite.filters import matching, order
 from unstuck.stores.sqlite.steps import tell, tell_queue
 from unstuck.stores.sqlite.writer import Transaction
 from unstuck.stores.telling import CANCELLED, COUNTED_PLACES
@@ -25,7 +26,7 @@ def find(tx: Transaction, sql: str, which: Filter, limit: int, cursor: str | Non
         return Page(jobs, None)
     last = str(found[-1][0])
     finished_at = jobs[-1].finished_at
-    if (which.status in FINISHED or which.dead) and finished_at is not None:
+    if by_finish(which) and finished_at is not None:
         last = f"{rows.instant(finished_at)}.{last}"
     return Page(jobs, last)
 
