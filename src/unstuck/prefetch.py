@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 
 WINDOW = 0.2  # seconds
+BEGINNING = WINDOW / 10  # of a window, after which its pace can be told
 MOST = 1000
 
 
 class Ahead:
-    """At most what the last window consumed: so much is started soon enough not to hold a job up."""
+    """At most what a window consumes at the pace of the last one, or of this one so far.
+
+    So much is started soon enough not to hold a job up.
+    """
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -27,4 +31,5 @@ class Ahead:
         if now - self._began >= WINDOW:
             self._last = self._now if now - self._began < 2 * WINDOW else 0
             self._began, self._now = now, 0
-        return min(max(self._last, self._now), MOST)
+        pace = self._now * WINDOW / max(now - self._began, BEGINNING)
+        return min(max(self._last, round(pace)), MOST)
