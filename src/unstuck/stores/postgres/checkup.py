@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ OLDEST = 14
 _SETTINGS = """
 SELECT json_object_agg(name, setting)::text, current_setting('server_version'), pg_is_in_recovery()
 FROM pg_settings
-WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'server_version_num', 'autovacuum', 'max_connections')
+WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'server_version_num', 'autovacuum')
 """
 _OLDEST_SNAPSHOT = """
 SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::double precision
@@ -26,8 +27,6 @@ LONG = 600.0  # seconds a foreign transaction may be open without a word
 
 
 async def checkup(connection: Connection, place: Place) -> list[Finding]:
-    import json
-
     [(text, release, replica)] = await (await connection.execute(_SETTINGS)).fetchall()
     settings = json.loads(text)
     [(oldest,)] = await (await connection.execute(_OLDEST_SNAPSHOT)).fetchall()

@@ -56,6 +56,15 @@ def pairs(text: str | None) -> list[list[Any]]:
     return [] if text is None else _decode(text)
 
 
+class _Address(msgspec.Struct):
+    queue: str
+    id: str
+    fence: int
+
+
+_address = msgspec.json.Decoder(_Address).decode
+
+
 class Read(NamedTuple):
     """Jobs that could be read, and the addresses, fences and troubles of those that could not."""
 
@@ -75,15 +84,9 @@ def read(text: str | None) -> Read:
         try:
             found.jobs.append(job(raw))
         except UNREADABLE_BY as error:
-            facts = _lenient(raw)
-            found.unreadable.append((Ref(facts["queue"], facts["id"]), facts["fence"], str(error)))
+            named = _address(raw)
+            found.unreadable.append((Ref(named.queue, named.id), named.fence, str(error)))
     return found
-
-
-class _Address(msgspec.Struct):
-    queue: str
-    id: str
-    fence: int
 
 
 def read_with_fences(text: str | None, fences: str | None) -> Read:
@@ -95,10 +98,6 @@ def read_with_fences(text: str | None, fences: str | None) -> Read:
         {**one, "fence": msgspec.Raw(fence.encode())} for one, fence in zip(_facts(text), now, strict=True)
     ]
     return read(json_text(found))
-
-
-def _lenient(raw: msgspec.Raw) -> dict[str, Any]:
-    return msgspec.structs.asdict(msgspec.json.decode(raw, type=_Address))
 
 
 def new_jobs(jobs: Sequence[NewJob]) -> Params:

@@ -1,0 +1,46 @@
+"""A record on PostgreSQL that somebody edited so that it cannot be read any more."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from support.postgres import Postgres
+
+from unstuck.model import Status
+from unstuck.testing import PostgresHarness
+from unstuck.testing.conformance.given import enqueued, leased, look
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def harness(postgres_server: Postgres) -> AsyncIterator[PostgresHarness]:
+    async with PostgresHarness(postgres_server.url()) as harness:
+        yield harness
+
+
+async def test_a_record_that_cannot_be_read_is_put_aside_and_the_others_go_on(
+    harness: PostgresHarness,
+) -> None:
+    [bad, good] = await enqueued(harness.store, 2)
+    await harness.rows("UPDATE {schema}.jobs SET payload = '1e999' WHERE id = %s", (bad.id,))
+
+    assert [job.ref for job in await leased(harness.store, 2)] == [good]
+
+    aside = await look(harness.store, bad)
+    assert (aside.status, aside.payload) == (Status.FAILED, "1e999")
+    assert aside.error is not None
+    assert aside.error.code == "unreadable"
+    assert [event.type for event in await harness.store.events(job=bad)] == ["quarantined"]
+
+
+async def test_one_whose_lease_ran_out_is_put_aside_by_the_reaper(harness: PostgresHarness) -> None:
+    [bad, good] = await enqueued(harness.store, 2)
+    await leased(harness.store, 2)
+    await harness.rows("UPDATE {schema}.jobs SET payload = '1e999' WHERE id = %s", (bad.id,))
+    await harness.age(61)
+
+    taken = await harness.store.reclaim(None, 30.0, 10, "reaper")
+
+    assert [job.ref for job in taken.jobs] == [good]
+    assert (await look(harness.store, bad)).status is Status.FAILED
+    assert await harness.store.verify() == []
