@@ -134,3 +134,14 @@ async def test_a_dead_server_resets_its_clients() -> None:
     async with Proxy("127.0.0.1", free_port()) as proxy, connected(proxy.port) as client:
         with pytest.raises(ConnectionResetError):
             await client.ask(b"one\n")
+
+
+async def test_a_proxy_that_leaves_while_connections_close_leaves_none_open(store: ToyStore) -> None:
+    async with store.listening() as port:
+        for turns in range(30):  # of the event loop: in one of them the connections are just about to close
+            async with Proxy("127.0.0.1", port) as proxy:
+                async with connected(proxy.port) as client:
+                    await client.ask(b"one\n")
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            await until_async(lambda: store.clients == 0, 1, f"the store to hear of it, after {turns} turns")

@@ -47,7 +47,11 @@ class End:
         except OSError:
             pass
         finally:
-            self._writer.transport.abort()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close at once: what was written may be lost."""
+        self._writer.transport.abort()
 
 
 class Link:
@@ -71,7 +75,11 @@ class Link:
             self.reset()
 
     async def close(self) -> None:
-        await asyncio.gather(self._client.close(), self._server.close())
+        try:
+            await asyncio.gather(self._client.close(), self._server.close())
+        finally:  # cancelled before their first step, they closed nothing
+            self._client.abandon()
+            self._server.abandon()
 
     def reset(self) -> None:
         self._client.reset()
