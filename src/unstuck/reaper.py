@@ -8,19 +8,21 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from typing import Self
+from functools import partial
+from typing import Any, Self, cast
 
 from unstuck.alerts import tell_alert
 from unstuck.errors import StoreError
 from unstuck.ids import process_id
 from unstuck.kin import gone
+from unstuck.layout import Layout, layouts
 from unstuck.model import Category, Failure, Job, Outcome, Settled, Word
-from unstuck.policy import number
+from unstuck.policy import LONGEST_LEASE, number
 from unstuck.retry import crash_fate
-from unstuck.store import Blind, Reclaimed, Store
-from unstuck.stores import open_store
+from unstuck.store import Blind, Judge, Reapable, Reaped, Store
+from unstuck.stores import open_store, open_tables
 
 log = logging.getLogger("unstuck.reaper")
 
@@ -40,23 +42,28 @@ class Reaper:
     recovery off, also at start. A lease is not held against a worker for time in which the store could not
     be reached: that is what ``blind`` spans are for. A worker of this host whose process is provably gone
     is not waited for.
+
+    ``Reaper("postgresql://…", tables=["jobs"])`` looks after tables of yours instead, as they are. What is
+    processed there without a lease is given one of ``grace`` seconds if it was silent for as long.
     """
 
     def __init__(
         self,
-        store: Store | str,
+        store: Store | Reapable | str,
         *,
+        tables: Sequence[str | Layout] = (),
         interval: float = 60.0,
         queues: Sequence[str] | None = None,
         grace: float = 3600.0,
         owner: str | None = None,
     ) -> None:
         self._given = store
+        self._layouts = layouts(tables)
         if not isinstance(store, str):
-            self._store = store
+            self._use(store)
         self._interval = number("interval", interval, 0.0, 86400.0)
         self._queues = queues
-        self._grace = grace
+        self._grace = number("grace", grace, 0.0, LONGEST_LEASE)
         self.owner = owner or process_id("reaper")
         self._blind: deque[tuple[float, float]] = deque(maxlen=32)  # on our monotonic clock
         self._answered = time.monotonic()
@@ -67,13 +74,22 @@ class Reaper:
         self._buried: set[str] = set()
         self._running: asyncio.Task[None] | None = None
         self.scan_ms: float | None = None
+        self.troubles: tuple[str, ...] = ()  # tables that the last recovery could not look at
+
+    def _use(self, place: Store | Reapable) -> None:
+        self._place = place
+        self._reapable = place if isinstance(place, Reapable) else None
+        self._store = cast(Store, place) if hasattr(place, "reclaim") else None
 
     async def __aenter__(self) -> Self:
         """Begin with a first recovery, and go on in the background. A URL is opened here."""
         async with AsyncExitStack() as stack:
-            if isinstance(self._given, str):
-                self._store = await stack.enter_async_context(open_store(self._given))
-                await self._store.migrate()
+            if isinstance(self._given, str) and self._layouts:
+                self._use(await stack.enter_async_context(open_tables(self._given, self._layouts)))
+            elif isinstance(self._given, str):
+                store = await stack.enter_async_context(open_store(self._given))
+                await store.migrate()
+                self._use(store)
             await self.begin()
             self._running = asyncio.create_task(self.go_on())
             self._stack = stack.pop_all()
@@ -123,7 +139,7 @@ class Reaper:
 
         Only a process of the same pid namespace may judge that; whoever cannot be judged has its lease.
         """
-        for worker in await self._store.workers():
+        for worker in await self._place.workers():
             if worker.id not in self._buried and worker.identity and gone(worker.identity):
                 await self.recover(of=worker.id, cause=f"process {worker.pid} of {worker.host} is gone")
                 self._buried.add(worker.id)
@@ -134,41 +150,55 @@ class Reaper:
         done: list[Outcome] = []
         was_failing, self._failing = self._failing, True
         blind = await self._blindness(was_failing)
-        while True:
-            taken = await self._store.reclaim(
-                self._queues, HOLD, BATCH, self.owner, of=of, blind=blind, grace=self._grace
-            )
-            done += await self._settle(taken, of, cause)
-            if len(taken.jobs) < BATCH:
-                break
-        self._next_end, self._failing, self._answered = taken.next_end, False, time.monotonic()
+        judge = partial(_judge, of=of, cause=cause)
+        ends = []
+        if self._store is not None:
+            reaped = await self._drain(partial(self._take_over, self._store, judge, of, blind), done)
+            ends.append(reaped.next_end)
+        if self._reapable is not None:
+            facts: dict[str, Any] = {"queues": self._queues, "of": of, "blind": blind, "grace": self._grace}
+            before = len(done)
+            reaped = await self._drain(partial(self._reapable.reap, judge, BATCH, self.owner, **facts), done)
+            ends.append(reaped.next_end)
+            for outcome in done[before:]:
+                tell_alert(outcome)
+            self.troubles = reaped.troubles
+        self._next_end = min((end for end in ends if end is not None), default=None)
+        self._failing, self._answered = False, time.monotonic()
         self.scan_ms = round((self._answered - started) * 1000, 3)
         self._tell(done, f"worker {of} died: {cause}" if of else "")
         return done
 
-    async def _settle(self, taken: Reclaimed, of: str | None, cause: str) -> list[Outcome]:
-        if taken.adopted:
-            log.info("gave a lease to %d jobs that were processed without one", taken.adopted)
-        outcomes = [
-            crash_fate(
-                job,
-                _death(job, cause) if of else _silence(job),
-                seen=of is not None,
-                jitter=random.random(),  # noqa: S311 - not a secret
-            )
-            for job in taken.jobs
-        ]
-        answers = await self._store.settle(outcomes)
+    async def _drain(self, one: Callable[[], Awaitable[Reaped]], done: list[Outcome]) -> Reaped:
+        """Batch by batch, until there is no more."""
+        while True:
+            reaped = await one()
+            done += reaped.outcomes
+            if reaped.adopted:
+                log.info("gave a lease to %d jobs that were processed without one", reaped.adopted)
+            for trouble in reaped.troubles:
+                log.error("cannot recover: %s", trouble)
+            if not reaped.more:
+                return reaped
+
+    async def _take_over(self, store: Store, judge: Judge, of: str | None, blind: Sequence[Blind]) -> Reaped:
+        """Take leases over, then end them like any worker."""
+        taken = await store.reclaim(
+            self._queues, HOLD, BATCH, self.owner, of=of, blind=blind, grace=self._grace
+        )
+        outcomes = [judge(job) for job in taken.jobs]
+        answers = await store.settle(outcomes)
         for outcome, answer in zip(outcomes, answers, strict=True):
             if answer is Settled.APPLIED:
                 tell_alert(outcome)
-        return [
+        ended = [
             outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is not Settled.LOST
         ]
+        return Reaped(ended, taken.adopted, taken.next_end, more=len(taken.jobs) >= BATCH)
 
     async def _blindness(self, was_failing: bool) -> list[Blind]:
         """The spans in which holders could not be heard, as far as this reaper knows."""
-        clock = await self._store.clock()
+        clock = await self._place.clock()
         now, there = time.monotonic(), clock.now.timestamp()
         if was_failing:
             self._blind.append((self._answered, now))
@@ -225,6 +255,12 @@ def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
         else:
             joined.append((since, until))
     return joined
+
+
+def _judge(job: Job, of: str | None, cause: str) -> Outcome:
+    """What becomes of a job whose lease ran out, or whose worker ``of`` died of ``cause``."""
+    failure = _death(job, cause) if of else _silence(job)
+    return crash_fate(job, failure, seen=of is not None, jitter=random.random())  # noqa: S311 - not a secret
 
 
 def _silence(job: Job) -> Failure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
@@ -51,6 +51,16 @@ class Reclaimed(NamedTuple):
     jobs: list[Job]
     adopted: int
     next_end: float | None
+
+
+class Reaped(NamedTuple):
+    """How leases that ran out were ended. ``more`` may have; ``troubles`` are tables that could not be looked at."""
+
+    outcomes: list[Outcome]
+    adopted: int
+    next_end: float | None
+    more: bool = False
+    troubles: tuple[str, ...] = ()
 
 
 class Clock(NamedTuple):
@@ -269,4 +279,33 @@ class Joinable(Protocol):
 
     def enqueue_in_sync(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """As ``enqueue``, on a synchronous connection, in the caller's thread."""
+        ...
+
+
+Judge = Callable[[Job], Outcome]
+
+
+@runtime_checkable
+class Reapable(Protocol):
+    """A place whose lost leases are judged and ended in one step, because its jobs cannot be taken over first."""
+
+    async def clock(self) -> Clock: ...
+
+    async def workers(self) -> list[Worker]: ...
+
+    async def reap(
+        self,
+        judge: Judge,
+        limit: int,
+        owner: str,
+        *,
+        queues: Sequence[str] | None = None,
+        of: str | None = None,
+        blind: Sequence[Blind] = (),
+        grace: float = 3600.0,
+    ) -> Reaped:
+        """End up to ``limit`` leases a table that ran out (or all of the owner ``of``) as ``judge`` says.
+
+        As in ``Store.reclaim``, blind time does not count, and a row without a lease is given one first.
+        """
         ...

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from unstuck.errors import ConfigError
 from unstuck.redact import redact
+from unstuck.layout import Layout
 from unstuck.store import Joinable, Store
+
+if TYPE_CHECKING:
+    from unstuck.stores.postgres.adopted.tables import Tables
 
 
 def open_store(url: str) -> Store:
@@ -14,14 +20,10 @@ def open_store(url: str) -> Store:
 
     ``sqlite:///jobs.db`` is a file beside you, ``sqlite:////var/lib/jobs.db`` one by its full path,
     ``sqlite:///:memory:`` one that is gone when it is closed. ``postgresql://user@host/database`` is a schema in a
-    database, ``?schema=unstuck`` unless you name another. ``?events=all`` also records routine events.
+    database, ``?schema=unstuck`` unless you name another; ``&table=jobs`` adopts a table of yours as a queue.
+    ``?events=all`` also records routine events.
     """
-    shown = repr(redact(str(url), 100))
-    try:
-        parts = urlsplit(url if isinstance(url, str) else "")
-        parts.path.encode()
-    except ValueError as error:
-        raise ConfigError(f"store {shown} is no URL: {error}") from None
+    parts, shown = _parts(url)
     match parts.scheme:
         case "sqlite":
             return _sqlite(parts, shown)
@@ -33,6 +35,19 @@ def open_store(url: str) -> Store:
             )
 
 
+def open_tables(url: str, layouts: Sequence[Layout]) -> Tables:
+    """Tables of jobs that are not ours, in the database behind a URL, not opened yet."""
+    parts, shown = _parts(url)
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ConfigError(f"tables of yours can only be on PostgreSQL, postgresql://user@host/database, not {shown}")
+    try:
+        from unstuck.stores.postgres.adopted.tables import Tables
+        from unstuck.stores.postgres.place import place
+    except ImportError as error:
+        raise _missing(shown, error) from None
+    return Tables(place(parts, shown, layouts))
+
+
 def joinable(store: Store, url: str) -> Joinable:
     """The store, if its jobs can be part of somebody else's transaction."""
     if not isinstance(store, Joinable):
@@ -41,6 +56,17 @@ def joinable(store: Store, url: str) -> Joinable:
             "postgresql://user@host/database, on a connection to the same database"
         )
     return store
+
+
+def _parts(url: str) -> tuple[SplitResult, str]:
+    """A URL in parts, and as a message may show it."""
+    shown = repr(redact(str(url), 100))
+    try:
+        parts = urlsplit(url if isinstance(url, str) else "")
+        parts.path.encode()
+    except ValueError as error:
+        raise ConfigError(f"store {shown} is no URL: {error}") from None
+    return parts, shown
 
 
 def _sqlite(parts: SplitResult, shown: str) -> Store:
@@ -63,10 +89,16 @@ def _sqlite(parts: SplitResult, shown: str) -> Store:
 
 def _postgres(parts: SplitResult, shown: str) -> Store:
     try:
+        from unstuck.stores.postgres.adopting import AdoptingStore
         from unstuck.stores.postgres.place import place
         from unstuck.stores.postgres.store import PostgresStore
     except ImportError as error:
-        raise ConfigError(
-            f"store {shown} needs a driver that is not installed ({error.name}): pip install 'unstuck[postgres]'"
-        ) from None
-    return PostgresStore(place(parts, shown))
+        raise _missing(shown, error) from None
+    found = place(parts, shown)
+    return AdoptingStore(found) if found.layouts else PostgresStore(found)
+
+
+def _missing(shown: str, error: ImportError) -> ConfigError:
+    return ConfigError(
+        f"store {shown} needs a driver that is not installed ({error.name}): pip install 'unstuck[postgres]'"
+    )

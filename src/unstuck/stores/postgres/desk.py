@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import psycopg
 from psycopg import errors
 
 from unstuck.errors import StoreUnavailable
@@ -139,7 +140,12 @@ async def _carry(step: Step[T], ask: Callable[[Query], Awaitable[Answer]]) -> T:
     try:
         query = next(step)
         while True:
-            query = step.send(await ask(query))
+            try:
+                answer = await ask(query)
+            except psycopg.Error as error:  # a step may know what to do about it
+                query = step.throw(error)
+            else:
+                query = step.send(answer)
     except StopIteration as done:
         value: T = done.value
         return value

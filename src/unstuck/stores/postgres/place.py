@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, urlunsplit
 
@@ -11,6 +12,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.sql import Identifier
 
 from unstuck.errors import ConfigError
+from unstuck.layout import Layout, layout_with
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 # A queue's table is never worth reading from end to end, whatever an empty table made the planner believe when a
@@ -44,6 +46,7 @@ class Place:
     schema: str
     all_events: bool
     pooled: bool
+    layouts: tuple[Layout, ...] = ()  # of tables that are not ours
 
     @property
     def quoted(self) -> str:
@@ -55,9 +58,12 @@ class Place:
         return f"unstuck.{self.schema}"
 
 
-def place(parts: SplitResult, shown: str) -> Place:
+def place(parts: SplitResult, shown: str, layouts: Sequence[Layout] = ()) -> Place:
     """What a ``postgresql://`` URL means; options that are none of ours are the driver's."""
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    options, tables = dict(pairs), [value for name, value in pairs if name == "table"]
+    options.pop("table", None)
+    layouts = (*(_layout(table, options) for table in dict.fromkeys(tables)), *layouts)
     schema = options.pop("schema", "unstuck")
     events = options.pop("events", "exceptional")
     pooler = options.pop("pooler", "session")
@@ -78,14 +84,23 @@ def place(parts: SplitResult, shown: str) -> Place:
     pooled = pooler == "transaction"
     url = urlunsplit(("postgresql", parts.netloc, parts.path, "", ""))
     try:
-        settings = {} if pooled else {"options": _session(options.pop("options", ""))}
+        session = dict(_SETTINGS)
+        if layouts:  # times that do not say their zone were written in the server's
+            del session["TimeZone"]
+        settings = {} if pooled else {"options": _session(session, options.pop("options", ""))}
         conninfo = make_conninfo(url, **{**_LIBPQ, **settings, **options})
     except ProgrammingError as error:
         said = str(error).strip().splitlines()[0]
         raise ConfigError(f"store {shown} is no address of a PostgreSQL database: {said}") from None
-    return Place(conninfo, schema, events == "all", pooled)
+    return Place(conninfo, schema, events == "all", pooled, tuple(layouts))
 
 
-def _session(given: str) -> str:
-    ours = [f"-c {name}={value}" for name, value in _SETTINGS.items()]
+def _layout(table: str, options: dict[str, str]) -> Layout:
+    """What ``table=clips&clips.attempts=tries`` says."""
+    names = {name: name.removeprefix(f"{table}.") for name in options if name.startswith(f"{table}.")}
+    return layout_with(table, {called: options.pop(name) for name, called in names.items()})
+
+
+def _session(settings: Mapping[str, str], given: str) -> str:
+    ours = [f"-c {name}={value}" for name, value in settings.items()]
     return " ".join([*ours, given]).strip()

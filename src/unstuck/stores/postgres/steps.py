@@ -78,19 +78,24 @@ def settle(outcomes: Sequence[Outcome], ring: Sequence[str], place: Place) -> St
 def settle_all(outcomes: Sequence[Outcome], ring: Sequence[str], place: Place) -> Step[list[Settled]]:
     """Any outcomes, with what follows from them: pauses and further jobs. For one transaction."""
     answers: list[Settled] = []
-    for some in _once_each(outcomes):
+    for some in once_each(outcomes):
         answers += yield from settle(some, ring, place)
     applied = [
         outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is Settled.APPLIED
     ]
+    yield from follow(applied, place)
+    return answers
+
+
+def follow(applied: Sequence[Outcome], place: Place) -> Step[None]:
+    """What follows from outcomes that were applied: pauses and further jobs."""
     for queue, why in {outcome.lease.queue: outcome.pause for outcome in applied if outcome.pause}.items():
         yield Query("pause", {"queue": queue, "why": why})
     if jobs := [job for outcome in applied for job in outcome.then]:
         yield from enqueue(jobs, list(dict.fromkeys(job.queue for job in jobs)), place)
-    return answers
 
 
-def _once_each(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+def once_each(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
     """The outcomes in groups, in order, in each of which no job is named twice."""
     groups: list[list[Outcome]] = []
     named: set[Ref] = set()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -41,9 +41,7 @@ from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, MOST_BROKEN, UNREA
 
 log = logging.getLogger("unstuck.postgres")
 
-LOOK_AHEAD = (
-    60.0  # seconds between looks for beats that lie in the future, because the server's clock was put back
-)
+LOOK_AHEAD = 60.0  # seconds between looks for beats in the future, because the server's clock was put back
 ENQUEUED_A_SECOND = 1000  # at the least: so much longer may many jobs take
 
 
@@ -97,7 +95,6 @@ class PostgresStore:
             return []
         ring = self._throttle.ring(rows.soon(jobs))
         patience = PATIENCE + len(jobs) / ENQUEUED_A_SECOND
-
         desk = self._opened()
         if not any(job.key for job in jobs):
             try:
@@ -117,11 +114,8 @@ class PostgresStore:
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
         if not queues or limit < 1:
             return []
-        desk = self._opened()
-        if unmet := queues.keys() - self._met:
-            await desk.alone(Query("meet", {"queues": json_text(sorted(unmet))}))
-            self._met |= unmet
-        answers = await desk.ask(steps.lease(queues, limit, owner, self._place), limit)
+        await self._meet(queues)
+        answers = await self._opened().ask(steps.lease(queues, limit, owner, self._place), limit)
         return await self._readable(rows.read(answers[-1][0][0]))
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
@@ -272,6 +266,12 @@ class PostgresStore:
     async def _look(self, queues: Sequence[str]) -> tuple[bool, float | None]:
         [(ready, due)] = await self._ask("work", queues=json_text(queues))
         return ready, due
+
+    async def _meet(self, queues: Iterable[str]) -> None:
+        """Let queues have a row, which leases and pauses lock."""
+        if unmet := set(queues) - self._met:
+            await self._ask("meet", queues=json_text(sorted(unmet)))
+            self._met |= unmet
 
     async def _readable(self, read: rows.Read) -> list[Job]:
         """The jobs that can be read; the others are put aside, so that they hold up nobody."""

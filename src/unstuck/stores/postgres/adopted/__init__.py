@@ -1,0 +1,1 @@
+"""Tables of jobs that others made, taken as they are."""

@@ -1,0 +1,33 @@
+-- heartbeat: renew the leases that are still held, each for as long as its stage needs. Answers which were renewed, and
+-- the leases under this owner's name that were not mentioned.
+WITH given AS (
+    SELECT * FROM ROWS FROM (
+        json_to_recordset(%(beats)s::json) AS (id text, fence text, seconds double precision, stage text)
+    ) WITH ORDINALITY AS given (id, fence, seconds, stage, place)
+),
+held AS MATERIALIZED (
+    SELECT line.found, given.fence, given.seconds, given.stage, given.place
+    FROM (SELECT * FROM given ORDER BY id) AS given CROSS JOIN LATERAL (
+        SELECT {id} AS found FROM {table} AS job
+        WHERE {id} = given.id::{type id} AND {status} = {processing} AND {owner} = %(owner)s || '#' || given.fence
+        FOR UPDATE
+    ) AS line
+),
+clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM held) AS locked),
+renewed AS (
+    UPDATE {table} AS job SET
+        {column beat} = clock.now,
+        {column stage} = coalesce(held.stage, {stage}),
+        {column lease} = clock.now + {length of beat}
+    FROM held, clock WHERE {id} = held.found
+    RETURNING held.place
+)
+SELECT
+    (SELECT coalesce(json_agg(place), '[]')::text FROM renewed),
+    (
+        SELECT coalesce(json_agg(json_build_array({id}::text, split_part({owner}, '#', 2))), '[]')::text
+        FROM {table} AS job
+        WHERE {status} = {processing} AND split_part({owner}, '#', 1) = %(owner)s AND NOT EXISTS (
+            SELECT 1 FROM given WHERE given.id = {id}::text AND given.fence = split_part({owner}, '#', 2)
+        )
+    )

@@ -1,0 +1,87 @@
+"""What can be read of a foreign table: numbers, rows, and what was told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from unstuck.model import Event, Filter, Job, Status
+from unstuck.store import Counts
+from unstuck.stores.postgres.adopted import rows
+from unstuck.stores.postgres.adopted.table import Table
+from unstuck.stores.postgres.rows import Params, Query
+from unstuck.stores.postgres.steps import Step
+
+
+def count(table: Table, totals: Mapping[str, int], paused: str | None) -> Step[Counts]:
+    """Rows whose status is none of the layout's words are none of our business."""
+    numbers: dict[str, Any] = {}
+    for word, total, delayed, expired, waited in (yield Query(table.text("count"), {})):
+        match table.layout.words.get(word):
+            case None:
+                pass
+            case Status.PENDING:
+                numbers |= {"pending": total, "delayed": delayed, "waited": _finite(waited)}
+            case Status.PROCESSING:
+                numbers |= {"processing": total, "expired": expired}
+            case status:
+                numbers[status] = total
+    return Counts(queue=table.layout.table, **numbers, paused=paused, totals=totals)
+
+
+def _finite(seconds: float | None) -> float | None:
+    return None if seconds is None or abs(seconds) == float("inf") else max(0.0, seconds)
+
+
+def find(table: Table, which: Filter, limit: int, offset: int) -> Step[list[Job]]:
+    condition, params = matching(table, which)
+    text = table.text("find").replace("{matching}", condition)
+    [(found,)] = yield Query(text, params | {"limit": limit, "offset": offset})
+    return [rows.job(row, table.layout) for row in rows.read(found)]
+
+
+def matching(table: Table, which: Filter) -> tuple[str, Params]:
+    """A filter as a condition. What such rows do not have, no row has."""
+    layout, places = table.layout, table.places()
+    words = [layout.word(which.status)] if which.status else list(layout.words)
+    terms = [f"{places['status']}::text = ANY (%(words)s)"]
+    params: Params = {"words": words}
+    if which.ids is not None:
+        terms.append(f"{places['id']}::text = ANY (%(ids)s)")
+        params["ids"] = list(which.ids)
+    if which.owner is not None and table.has("owner"):
+        terms.append(f"split_part({places['owner']}, '#', 1) = %(owner)s")
+        params["owner"] = which.owner
+    if which.code is not None and table.has("fail_code"):
+        terms.append(f"{places['fail_code']}::text = %(code)s")
+        params["code"] = which.code
+    if which.dead:
+        terms.append(f"{places['status']} = {places['failed']}")
+        if table.has("fail_code"):
+            terms.append(f"{places['fail_code']}::text IS DISTINCT FROM 'cancelled'")
+    never = which.key is not None or which.category is not None or which.older_than is not None
+    lacks = (which.owner is not None and not table.has("owner")) or (
+        which.code is not None and not table.has("fail_code")
+    )
+    if never or lacks or which.task not in (None, layout.task):
+        terms.append("false")
+    return " AND ".join(terms), params
+
+
+def told(table: Table, id_: str, after: int, limit: int) -> Step[list[Event]]:
+    """What was told of a row, from the beginning or behind a number."""
+    if table.events.why:
+        return []
+    facts = {"ids": [id_], "table": table.layout.table, "after": after, "limit": limit}
+    found = yield Query(table.text("told"), facts)
+    return [
+        Event(cursor=str(number), at=at, type=type_, queue=table.layout.table, job=id_, data=_data(data))
+        for number, at, type_, data in found
+    ]
+
+
+def _data(text: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = msgspec.json.decode(text)
+    return found

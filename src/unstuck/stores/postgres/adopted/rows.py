@@ -1,0 +1,150 @@
+"""Between the rows of a foreign table and jobs. The holder's name carries the fence: ``name#fence``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from unstuck.layout import Layout
+from unstuck.model import Beat, Job, Json, Lease, Outcome, Word
+from unstuck.stores.postgres.rows import Params, json_text
+from unstuck.stores.telling import outcome_details
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MOST_ATTEMPTS = 1_000_000
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A row, as far as the table has it."""
+
+    id: str
+    status: str
+    attempts: float | None = None
+    max_attempts: float | None = None
+    owner: str | None = None
+    lease_until: Any = None
+    heartbeat_at: Any = None
+    run_at: Any = None
+    stage: str | None = None
+    expected: float | None = None
+    started_at: Any = None
+    created_at: Any = None
+    updated_at: Any = None
+    row: Json = None
+
+    @property
+    def fence(self) -> int:
+        _, _, fence = (self.owner or "").rpartition("#")
+        return int(fence) if fence.isdecimal() and len(fence) < 19 else 0
+
+
+_found = msgspec.json.Decoder(list[Found]).decode
+
+
+def read(text: str) -> list[Found]:
+    return _found(text)
+
+
+def job(found: Found, layout: Layout, requeues: int = 0) -> Job:
+    """What the row does not say, the terms say. It was begun at least once more often than it was put back."""
+    terms = layout.terms
+    attempts = max(_whole(found.attempts, 0), requeues + 1 if found.status == layout.processing else 0)
+    return Job(
+        queue=layout.table,
+        id=found.id,
+        task=layout.task,
+        status=layout.words[found.status],
+        payload={"row": found.row},
+        created_at=_time(found.created_at) or EPOCH,
+        run_at=_time(found.run_at) or _time(found.created_at) or EPOCH,
+        started_at=_time(found.started_at),
+        attempts=attempts,
+        max_attempts=_whole(found.max_attempts, terms.max_attempts),
+        crashes=requeues,
+        fence=found.fence,
+        owner=found.owner.rpartition("#")[0] if found.owner and found.fence else found.owner,
+        lease_until=_time(found.lease_until),
+        heartbeat_at=_time(found.heartbeat_at),
+        stage=found.stage or layout.usual_stage or None,
+        backoff=terms.backoff,
+        lapse_backoff=terms.backoff,
+    )
+
+
+def _whole(value: float | None, default: int) -> int:
+    return default if value is None else min(MOST_ATTEMPTS, max(0, int(value)))
+
+
+def _time(text: Any) -> datetime | None:
+    """A time that Python can say: a row may have one at the end of all times."""
+    try:
+        return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def endings(outcomes: Sequence[Outcome], layout: Layout, jobs: Sequence[Job] | None = None) -> Params:
+    """What settle.sql reads. A reaper has the jobs that it judged, and their rows are locked."""
+    return {
+        "outcomes": json_text(
+            [
+                _ending(outcome, layout, None if jobs is None else jobs[place].attempts)
+                for place, outcome in enumerate(outcomes)
+            ]
+        ),
+        "locked": jobs is not None,
+    }
+
+
+def _ending(outcome: Outcome, layout: Layout, attempts: int | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "id": outcome.lease.id,
+        "fence": str(outcome.lease.fence),
+        "status": layout.word(outcome.status),
+        "attempts": attempts,
+        "refund": outcome.refund,
+        "delay": outcome.delay,
+    }
+    if (failure := outcome.failure) is not None:
+        facts |= {"code": failure.code, "reason": failure.reason or failure.message[:500]}
+        facts["message"] = failure.message[:2000]
+    return facts
+
+
+def told(outcomes: Sequence[Outcome], layout: Layout, at: datetime) -> Iterator[dict[str, Any]]:
+    """The events of outcomes that were applied. Their word and fence let a repeated settle be recognised."""
+    for outcome in outcomes:
+        details = outcome_details(outcome) | {"word": outcome.word}
+        if outcome.result is not None:
+            details["result"] = outcome.result
+        yield event(layout, outcome.lease.id, outcome.event, details, at)
+        if outcome.alert:
+            alert = {"alert": outcome.alert} | outcome_details(outcome)
+            yield event(layout, outcome.lease.id, "alert", alert, at)
+
+
+def event(layout: Layout, id_: str, type_: str, details: dict[str, Any], at: datetime) -> dict[str, Any]:
+    said = {"job_id": id_} | details | {"at": at.isoformat()}
+    return {"job": id_, "type": type_, "data": {"type": type_, "table": layout.table, "details": said}}
+
+
+def beats(given: Sequence[Beat]) -> str:
+    return json_text(
+        [
+            {"id": beat.lease.id, "fence": str(beat.lease.fence), "seconds": beat.seconds, "stage": beat.stage}
+            for beat in given
+        ]
+    )
+
+
+def leases(text: str, layout: Layout) -> list[Lease]:
+    """Leases from pairs of ids and fences."""
+    return [
+        Lease(layout.table, id_, int(fence)) for id_, fence in msgspec.json.decode(text) if fence.isdecimal()
+    ]
+
+
+WORDS = {str(word): word for word in Word}

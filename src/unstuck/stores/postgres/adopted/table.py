@@ -1,0 +1,170 @@
+"""Table: a foreign table as it was found, and the statements made out for it.
+
+A line of a statement that speaks of a column which the table lacks is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from psycopg.sql import Identifier, Literal
+
+from unstuck.errors import SchemaError
+from unstuck.layout import NAMES, OPTIONAL, WORDS, Layout
+from unstuck.stores.postgres.adopted.events import Column, Events, events
+from unstuck.stores.postgres.rows import Query, Row
+from unstuck.stores.postgres.steps import Step
+from unstuck.stores.statements import statements
+
+LONGEST = 7 * 86400.0  # seconds of a lease
+LOCKING = "FOR UPDATE OF job SKIP LOCKED"
+_STATEMENTS = statements("unstuck.stores.postgres.adopted", ".sql")
+_PLACE = re.compile(r"\{([a-z_ ]+)\}")
+_TIMES = ("lease", "beat", "run_at", "started", "created", "updated")
+_FACTS = {
+    "id": "id", "status": "status", "attempts": "attempts", "max_attempts": "max_attempts", "owner": "owner",
+    "lease": "lease_until", "beat": "heartbeat_at", "run_at": "run_at", "stage": "stage", "expected": "expected",
+    "started": "started_at", "created": "created_at", "updated": "updated_at",
+}  # fmt: skip
+
+
+class Table(NamedTuple):
+    layout: Layout
+    columns: Mapping[str, Column]  # by the layout's names for them, of those that are there
+    events: Events
+    schema: str  # ours, quoted
+
+    def text(self, name: str, locking: str = LOCKING) -> str:
+        """A statement for this table."""
+        found = self.places() | {"locking": locking}
+        lines = []
+        for line in _STATEMENTS[name].splitlines():
+            named = {place for place in _PLACE.findall(line) if place != "matching"}
+            if named <= found.keys():
+                lines.append(_PLACE.sub(lambda place: found.get(place[1], place[0]), line))
+            elif unknown := named - found.keys() - _absent(self.columns):
+                raise KeyError(f"{name}.sql: {unknown}")
+        return "\n".join(lines)
+
+    def has(self, *names: str) -> bool:
+        return all(name in self.columns for name in names)
+
+    @property
+    def naive(self) -> list[str]:
+        """Columns whose times do not say their zone."""
+        return [
+            getattr(self.layout, name)
+            for name in _TIMES
+            if self.has(name) and self.columns[name].type.startswith("timestamp")
+            and "without time zone" in self.columns[name].type
+        ]  # fmt: skip
+
+    def places(self) -> dict[str, str]:
+        """What stands in a statement for what."""
+        found = {"table": quoted(self.layout.table), "schema": self.schema, "run_at or null": "NULL::timestamptz"}
+        for word in WORDS:
+            found[word] = Literal(getattr(self.layout, word)).as_string(None)
+        for name, column in self.columns.items():
+            title = quoted(getattr(self.layout, name))
+            found |= {name: f"job.{title}", f"column {name}": title, f"type {name}": column.type}
+        if self.has("run_at"):
+            found["run_at or null"] = self._time("run_at")
+        return found | self._expressions() | self.events.places()
+
+    def _expressions(self) -> dict[str, str]:
+        lease, floor = self._time("lease"), f"make_interval(secs => {self.layout.terms.lease})"
+        signs = [self._time(name) for name in ("beat", "started", "updated", "created") if self.has(name)]
+        beat = self._time("beat")
+        outlives = f"greatest({lease}, CASE WHEN {beat} > {lease} THEN {beat} + {floor} END)"
+        return {
+            "facts": ", ".join(f"{self._fact(name)} AS {called}" for name, called in _FACTS.items() if self.has(name)),
+            # A beat that came after the lease's end is that of a worker who beats and does not renew.
+            "ended": outlives if self.has("beat") else lease,
+            "heard": f"coalesce({beat}, {lease} - {floor})" if self.has("beat") else f"{lease} - {floor}",
+            "signs": f"greatest({', '.join(signs)})" if signs else "NULL::timestamptz",
+            "due": self.due(),
+            "newest": ", ".join(f"job.{quoted(getattr(self.layout, name))} DESC" for name in ("created", "id") if self.has(name)),
+            "length": self._length("%(seconds)s", "NULL::text"),
+            "length of beat": self._length("held.seconds", "held.stage"),
+        }  # fmt: skip
+
+    def due(self) -> str:
+        """The place in line: when a row may run, or else since when it is there."""
+        times = [self._bare(name) for name in ("run_at", "created") if self.has(name)]
+        if self.has("run_at", "created") and self.columns["run_at"].type != self.columns["created"].type:
+            times = [self._time(name) for name in ("run_at", "created")]
+        return f"coalesce({', '.join(times)}, '-infinity')" if times else "'-infinity'::timestamptz"
+
+    def _bare(self, name: str) -> str:
+        return f"job.{quoted(getattr(self.layout, name))}"
+
+    def _time(self, name: str) -> str:
+        return f"{self._bare(name)}::timestamptz"
+
+    def _fact(self, name: str) -> str:
+        if name in _TIMES:
+            return self._time(name)
+        return f"{self._bare(name)}::text" if name in ("id", "status", "owner", "stage") else self._bare(name)
+
+    def _length(self, seconds: str, stage: str) -> str:
+        """For how long a lease lasts, as an interval; no number in a row may make it endless."""
+        needs = [f"{seconds}::double precision", f"{self.layout.terms.lease}"]
+        if self.has("expected"):
+            stages = [stage, self._fact("stage")] if self.has("stage") else [stage]
+            key = f"coalesce({', '.join([*stages, Literal(self.layout.usual_stage).as_string(None)])})"
+            factors = Literal(json.dumps(dict(self.layout.terms.factors))).as_string(None)
+            factor = f"coalesce(({factors}::json ->> {key})::double precision, 1)"
+            needs.append(f"{self._bare('expected')}::double precision / 1000 * {factor}")
+        return f"make_interval(secs => least({LONGEST}, greatest({', '.join(needs)})))"
+
+
+def probe(layout: Layout, schema: str) -> Step[Table]:
+    """Look at a table and its events. What is missing of what is needed is an error that says what to do."""
+    found, _ = _described((yield _asking(layout.table, layout.table, layout.id)))
+    told, refers = _described((yield _asking(layout.events, layout.table, layout.event_job)))
+    if not found:
+        raise SchemaError(f"there is no table {layout.table!r} in this database, or we may not see it")
+    columns = {
+        name: found[getattr(layout, name)]
+        for name in (*NAMES, *OPTIONAL)
+        if getattr(layout, name) in found
+    }
+    if missing := [getattr(layout, name) for name in NAMES if name not in columns]:
+        raise SchemaError(
+            f"table {layout.table!r} has no column {' and no column '.join(missing)}: "
+            f"run unstuck init --table {layout.table}, or say what it is called there"
+        )
+    return Table(layout, columns, events(layout, columns["id"], told, refers), schema)
+
+
+def needing(table: Table, *names: str) -> Table:
+    """The table, if it has all that a worker needs."""
+    if missing := [getattr(table.layout, name) for name in names if not table.has(name)]:
+        raise SchemaError(
+            f"table {table.layout.table!r} has no column {' and no column '.join(missing)}, which a worker needs: "
+            f"run unstuck init --table {table.layout.table}"
+        )
+    return table
+
+
+def _asking(table: str, of: str, column: str) -> Query:
+    return Query(_STATEMENTS["probe"], {"table": quoted(table), "of": quoted(of), "column": column})
+
+
+def _described(answer: list[Row]) -> tuple[dict[str, Column], list[bool]]:
+    [(columns, refers)] = answer
+    found = json.loads(columns) if columns else {}
+    return {name: Column(*facts) for name, facts in found.items()}, json.loads(refers)
+
+
+def _absent(columns: Mapping[str, Column]) -> set[str]:
+    names = set(OPTIONAL) - columns.keys()
+    return names | {f"column {name}" for name in names} | {f"type {name}" for name in names}
+
+
+def quoted(name: str) -> str:
+    """An identifier, or two with a dot between them."""
+    return ".".join(Identifier(part).as_string(None) for part in name.split(".", 1))

@@ -1,0 +1,113 @@
+"""Tables: foreign tables for a reaper. It needs no schema of ours, no column of ours and no right to make any."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from unstuck.errors import StoreError, StoreUnavailable
+from unstuck.layout import Layout
+from unstuck.model import Outcome, Worker
+from unstuck.store import Blind, Clock, Counts, Judge, Reaped
+from unstuck.stores.postgres.adopted.looking import count
+from unstuck.stores.postgres.adopted.reaping import Harvest, reap
+from unstuck.stores.postgres.adopted.table import probe
+from unstuck.stores.postgres.desk import Desk
+from unstuck.stores.postgres.lines import Lines
+from unstuck.stores.postgres.place import Place
+from unstuck.stores.postgres.rows import Query
+from unstuck.stores.postgres.steps import Step
+from unstuck.stores.postgres.texts import texts
+from unstuck.stores.telling import reaped as counter
+
+Tally = Counter[tuple[str, str]]
+
+
+class Tables:
+    """What was done since the beginning is in ``tally``, by table and counter."""
+
+    def __init__(self, place: Place, tally: Tally | None = None) -> None:
+        self._place = place
+        self.tally: Tally = Counter() if tally is None else tally
+
+    async def __aenter__(self) -> Self:
+        self._lines = Lines(self._place)
+        self._desk = Desk(self._lines, {name: text.encode() for name, text in texts(self._place).items()})
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._desk.close()
+        await self._lines.close()
+
+    def twin(self) -> Tables:
+        """Another view of the same tables with connections of its own, and the same tally."""
+        return Tables(self._place, self.tally)
+
+    async def clock(self) -> Clock:
+        [[(now, uptime)]] = await self._desk.alone(Query("clock", {}))
+        return Clock(now, uptime)
+
+    async def workers(self) -> list[Worker]:
+        """Nobody knows of any: those of these tables are not ours."""
+        return []
+
+    async def migrate(self) -> None:
+        """Nothing is added to tables that are not ours without being asked to."""
+
+    async def count(self) -> list[Counts]:
+        return [
+            await self._desk.transaction(lambda layout=layout: self._count(layout))  # type: ignore[misc]
+            for layout in self._place.layouts
+        ]
+
+    def _count(self, layout: Layout) -> Step[Counts]:
+        totals = {name: number for (table, name), number in self.tally.items() if table == layout.table}
+        return (yield from count((yield from probe(layout, self._place.quoted)), totals, None))
+
+    async def reap(
+        self,
+        judge: Judge,
+        limit: int,
+        owner: str,
+        *,
+        queues: Sequence[str] | None = None,
+        of: str | None = None,
+        blind: Sequence[Blind] = (),
+        grace: float = 3600.0,
+    ) -> Reaped:
+        def step(layout: Layout) -> Step[Harvest]:
+            table = yield from probe(layout, self._place.quoted)
+            return (yield from reap(table, judge, limit, of, blind, grace))
+
+        chosen = [layout for layout in self._place.layouts if queues is None or layout.table in queues]
+        reaped = await reap_each(self._desk, chosen, step, limit)
+        for outcome in reaped.outcomes:
+            if name := counter(outcome):
+                self.tally[outcome.lease.queue, name] += 1
+        return reaped
+
+
+async def reap_each(
+    desk: Desk, layouts: Sequence[Layout], step: Callable[[Layout], Step[Harvest]], limit: int
+) -> Reaped:
+    """One transaction a table. A table that cannot be looked at does not keep the others from it."""
+    outcomes: list[Outcome] = []
+    ends: list[float] = []
+    adopted, more, troubles = 0, False, []
+    for layout in layouts:
+        try:
+            harvest = await desk.transaction(lambda layout=layout: step(layout))  # type: ignore[misc]
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            troubles.append(f"table {layout.table}: {error}")
+            continue
+        outcomes += harvest.outcomes
+        adopted += harvest.adopted
+        more |= len(harvest.outcomes) >= limit
+        ends += [] if harvest.next_end is None else [harvest.next_end]
+    return Reaped(outcomes, adopted, min(ends, default=None), more, tuple(troubles))

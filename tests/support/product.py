@@ -1,0 +1,170 @@
+"""A running product with tables of jobs of its own, as its migrations made them, and an old worker of it."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import psycopg
+from psycopg import AsyncConnection
+from support.postgres import Postgres
+
+from unstuck.layout import Layout, layouts
+from unstuck.store import Clock
+from unstuck.stores import open_tables
+from unstuck.stores.postgres.adopted.tables import Tables
+
+# First as it was, then what its later migrations added.
+MIGRATIONS = """
+CREATE TYPE job_status AS ENUM ('queued', 'processing', 'done', 'failed');
+CREATE TABLE jobs (
+    id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    status job_status NOT NULL DEFAULT 'queued',
+    progress integer NOT NULL DEFAULT 0,
+    source_key text,
+    start_sec integer NOT NULL DEFAULT 0,
+    error_code text,
+    error_message text,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE TABLE asr_jobs (
+    id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    clip_job_id uuid REFERENCES jobs (id) ON DELETE SET NULL,
+    status text NOT NULL DEFAULT 'queued',
+    error_code text,
+    error_message text,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE TABLE job_events (
+    id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    job_id uuid NOT NULL,
+    ts timestamptz NOT NULL DEFAULT now(),
+    type text NOT NULL,
+    data jsonb
+);
+CREATE INDEX idx_job_events_job ON job_events (job_id);
+ALTER TABLE jobs
+    ADD locked_by text, ADD lease_expires_at timestamptz, ADD last_heartbeat_at timestamptz,
+    ADD attempt_count integer NOT NULL DEFAULT 0, ADD max_attempts integer DEFAULT 3, ADD fail_code text,
+    ADD fail_reason text, ADD stage text, ADD next_earliest_run_at timestamptz, ADD expected_duration_ms integer,
+    ADD processing_started_at timestamptz;
+ALTER TABLE asr_jobs
+    ADD locked_by text, ADD lease_expires_at timestamptz, ADD last_heartbeat_at timestamptz,
+    ADD attempt_count integer NOT NULL DEFAULT 0, ADD max_attempts integer DEFAULT 3, ADD fail_code text,
+    ADD fail_reason text, ADD stage text, ADD next_earliest_run_at timestamptz, ADD expected_duration_ms integer;
+CREATE INDEX idx_jobs_status_lease ON jobs (status, lease_expires_at);
+CREATE INDEX idx_asr_jobs_status_lease ON asr_jobs (status, lease_expires_at);
+CREATE INDEX idx_jobs_status_last_hb ON jobs (status, last_heartbeat_at);
+"""
+FOREIGN_KEY = "ALTER TABLE job_events ADD FOREIGN KEY (job_id) REFERENCES jobs (id)"
+Row = dict[str, Any]
+
+
+class Product:
+    """Its database. Times of rows are given in seconds from now: negative ones are past."""
+
+    def __init__(self, url: str, connection: AsyncConnection[tuple[Any, ...]]) -> None:
+        self.url = url
+        self._connection = connection
+
+    async def say(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
+        cursor = await self._connection.execute(sql.encode(), params)
+        return await cursor.fetchall() if cursor.description else []
+
+    async def add(self, table: str = "jobs", **facts: Any) -> str:
+        """A row; its id."""
+        times = [name for name in facts if name.endswith(("_at",)) and isinstance(facts[name], int | float)]
+        values = [f"now() + make_interval(secs => %({n})s)" if n in times else f"%({n})s" for n in facts]
+        sql = f"INSERT INTO {table} ({', '.join(facts)}) VALUES ({', '.join(values)}) RETURNING id::text"
+        cursor = await self._connection.execute(sql.encode(), facts)
+        [(id_,)] = await cursor.fetchall()
+        return str(id_)
+
+    async def stuck(self, table: str = "jobs", **facts: Any) -> str:
+        """A row whose worker died: its lease ended a minute ago."""
+        usual = {"status": "processing", "locked_by": "clipper-1", "attempt_count": 1}
+        times = {"lease_expires_at": -60, "last_heartbeat_at": -360}
+        return await self.add(table, **usual | times | facts)
+
+    async def row(self, id_: str, table: str = "jobs") -> Row:
+        [(text,)] = await self.say(f"SELECT row_to_json(t)::text FROM {table} t WHERE id::text = %s", id_)
+        row: Row = json.loads(text)
+        return row
+
+    async def left(self, id_: str, column: str, table: str = "jobs") -> float | None:
+        """Seconds until a time of a row, negative if it is past."""
+        sql = f"SELECT extract(epoch FROM {column} - clock_timestamp())::float FROM {table} WHERE id::text = %s"
+        [(seconds,)] = await self.say(sql, id_)
+        return None if seconds is None else float(seconds)
+
+    async def events(self, id_: str) -> list[Row]:
+        """What was told of a row, as data."""
+        found = await self.say(
+            "SELECT data::text FROM job_events WHERE job_id::text = %s ORDER BY (data #>> '{details,at}'), ts", id_
+        )
+        return [json.loads(text) for (text,) in found]
+
+    async def age(self, seconds: float, table: str = "jobs") -> None:
+        """Make every time of the rows older."""
+        names = [
+            name
+            for (name,) in await self.say(
+                "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+                " AND atttypid IN ('timestamptz'::regtype, 'timestamp'::regtype)",
+                table,
+            )
+        ]
+        changes = ", ".join(f"{name} = {name} - make_interval(secs => {seconds})" for name in names)
+        await self.say(f"UPDATE {table} SET {changes}")
+
+
+@asynccontextmanager
+async def product(server: Postgres, migrations: str = MIGRATIONS) -> AsyncIterator[Product]:
+    url = server.create_database()
+    async with await AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as connection:
+        await connection.execute(migrations.encode())
+        yield Product(url, connection)
+
+
+class OldTables(Tables):
+    """Tables on a server that has been up for years."""
+
+    async def clock(self) -> Clock:
+        now, _ = await super().clock()
+        return Clock(now, 1e9)
+
+
+def tables(url: str, *named: str | Layout) -> OldTables:
+    """For a reaper, not opened yet."""
+    found = open_tables(url, layouts(named or ("jobs", "asr_jobs")))
+    return OldTables(found._place)
+
+
+class OldWorker:
+    """Knows nothing of leases: it takes a row and, if it lives, finishes it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> Self:
+        self._connection = psycopg.connect(self._url, autocommit=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def take(self, table: str = "jobs") -> str | None:
+        found = self._connection.execute(
+            f"UPDATE {table} SET status = 'processing' WHERE id = (SELECT id FROM {table} WHERE status = 'queued'"
+            " ORDER BY created_at LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING id::text".encode()
+        ).fetchall()
+        return found[0][0] if found else None
+
+    def finish(self, id_: str, table: str = "jobs") -> None:
+        self._connection.execute(f"UPDATE {table} SET status = 'done' WHERE id::text = %s".encode(), [id_])
+
+
+def types(events: Sequence[Row]) -> list[str]:
+    return [event["type"] for event in events]
