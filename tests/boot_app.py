@@ -7,7 +7,7 @@ from unstuck import Unstuck, profiles
 
 app = Unstuck(os.environ["UNSTUCK_STORE"])
 app.queue("embeddings", **profiles.embedding())
-app.queue("clips", **profiles.pipeline("clip"))
+app.queue("clips", **profiles.pipeline())
 
 
 @app.task(queue="embeddings")

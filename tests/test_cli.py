@@ -136,8 +136,9 @@ def test_reap_recovers_what_a_dead_worker_held(run: Command, tmp_path: Path) -> 
         run("enqueue", "send")
     asyncio.run(die_at_work())
 
-    assert said(run("reap", "--once", "--json")) == {"recovered": 2}
-    assert run("reap", "--once").stdout == "recovered 0 jobs\n"
+    told = {"recovered": 2, "requeued": 2, "failed": 0, "troubles": []}
+    assert said(run("reap", "--once", "--json")) == told
+    assert run("reap", "--once").stdout == "recovered 0 jobs: 0 requeued, 0 failed\n"
 
 
 @pytest.mark.parametrize(

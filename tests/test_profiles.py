@@ -8,6 +8,7 @@ from support.work import burst
 
 from unstuck import ConfigError, Filter, Jobs, Policy, Rate, Reaper, Retry, Unstuck, current_job
 from unstuck.environ import default_retry
+from unstuck.layout import terms
 from unstuck.model import Beat, Worker
 from unstuck.profiles import embedding, pipeline
 from unstuck.store import Share
@@ -169,60 +170,100 @@ async def test_an_embedding_is_leased_for_five_minutes_and_again_with_each_beat(
 
 
 @pytest.mark.accepts("REAP-031", "REAP-032", "REAP-033")
-async def test_a_stage_is_leased_for_its_own_time_times_its_factor(app: Unstuck) -> None:
-    environ = {"JOB_SLA_FACTOR": "3", "JOB_SLA_FACTOR_ASR": "1.5", "JOB_LEASE_SEC_BURNIN": "900"}
-    app.queue("clip", **pipeline("clip", environ))
-    app.queue("asr", **pipeline("asr", environ))
-    app.queue("burnin", **pipeline("burnin", environ))
+@pytest.mark.parametrize(
+    ("environ", "leases"),
+    [
+        ({}, {"": 300, "clip": 600, "asr": 1200, "burnin": 800, "mux": 300}),
+        ({"CLIP_SLA_FACTOR": "2"}, {"": 300, "clip": 300, "asr": 1200, "burnin": 800, "mux": 300}),
+        (
+            {"ASR_SLA_FACTOR": "20", "BURNIN_SLA_FACTOR": "4.5", "QUEUE_VISIBILITY_SEC": "90"},
+            {"": 90, "clip": 600, "asr": 2000, "burnin": 450, "mux": 100},
+        ),
+        (
+            {"JOB_LEASE_SEC": "1000", "QUEUE_VISIBILITY_SEC": "90"},
+            {"": 1000, "clip": 1000, "asr": 1200, "burnin": 1000, "mux": 1000},
+        ),
+    ],
+)
+async def test_a_stage_is_leased_for_its_factor_times_what_it_is_expected_to_take(
+    app: Unstuck, environ: dict[str, str], leases: dict[str, int]
+) -> None:
+    found = dict.fromkeys(leases, 0)
+    app.queue("media", **pipeline(environ))
 
-    assert [await lease_of(app, stage) for stage in ("clip", "asr", "burnin")] == [360, 900, 2700]
+    @app.task(queue="media")
+    async def work() -> None:
+        for stage in found:
+            if stage:
+                current_job().stage(stage, expected=100.0)
+            found[stage] = round(current_job().seconds)
+
+    await work.enqueue()
+    await burst(app)
+
+    assert found == leases
 
 
-def test_a_stage_has_a_lease_without_any_variable() -> None:
-    stages = [Policy(**pipeline(stage, {})) for stage in ("clip", "asr", "burnin")]  # type: ignore[arg-type]
+def test_a_queue_of_media_is_as_the_environment_says_without_any_variable() -> None:
+    policy = Policy(**pipeline({}))
 
-    assert [policy.lease for policy in stages] == [120, 600, 600]
-    assert {(policy.heartbeat, policy.max_crashes, policy.retention) for policy in stages} == {(12, None, 14)}
+    assert (policy.lease, policy.lapse_backoff) == (300.0, (30.0, 120.0, 600.0))
+    assert (policy.heartbeat, policy.max_crashes, policy.retention) == (12.0, None, 14.0)
 
 
-def test_a_variable_for_all_stages_gives_way_to_that_of_one() -> None:
-    environ = {"JOB_LEASE_SEC": "300", "JOB_LEASE_SEC_ASR": "900"}
-
-    assert (pipeline("clip", environ).get("lease"), pipeline("asr", environ).get("lease")) == (300, 900)
+@pytest.mark.parametrize(
+    ("environ", "delays"),
+    [
+        ({"JOB_BACKOFF_MS_BASE": "1000", "JOB_BACKOFF_MS_MAX": "60000"}, (1.0, 4.0, 16.0, 60.0)),
+        ({"QUEUE_RETRY_BACKOFF_MS_BASE": "1000", "QUEUE_RETRY_BACKOFF_MS_MAX": "4000"}, (1.0, 4.0)),
+        ({"QUEUE_RETRY_BACKOFF_MS_BASE": "1000", "JOB_BACKOFF_MS_BASE": "200000"}, (200.0, 600.0)),
+        ({"JOB_BACKOFF_MS_MAX": "5000"}, (5.0,)),
+        ({"JOB_BACKOFF_MS_BASE": "900000"}, (900.0,)),
+    ],
+)
+def test_what_lost_its_worker_waits_four_times_longer_each_time(
+    environ: dict[str, str], delays: tuple[float, ...]
+) -> None:
+    assert terms(environ).backoff == delays
 
 
 @pytest.mark.parametrize(
     ("environ", "told"),
     [
+        ({"JOB_LEASE_SEC": "29"}, "JOB_LEASE_SEC is 29: it must be a number from 30 to 604800 (seconds)"),
         (
-            {"JOB_LEASE_SEC_ASR": "29"},
-            "JOB_LEASE_SEC_ASR is 29: it must be a number from 30 to 604800 (seconds)",
-        ),
-        ({"JOB_LEASE_SEC": "10m"}, "JOB_LEASE_SEC is '10m': it must be a number from 30 to 604800 (seconds)"),
-        (
-            {"JOB_SLA_FACTOR": "0"},
-            "JOB_SLA_FACTOR is 0: it must be a number from 1 to 1000 (times the lease)",
+            {"QUEUE_VISIBILITY_SEC": "10m"},
+            "QUEUE_VISIBILITY_SEC is '10m': it must be a number from 30 to 604800 (seconds)",
         ),
         (
-            {"JOB_LEASE_SEC": "604800", "JOB_SLA_FACTOR_ASR": "2"},
-            "JOB_LEASE_SEC × JOB_SLA_FACTOR_ASR is 604800 × 2 seconds: a lease may be at most 604800 seconds",
+            {"ASR_SLA_FACTOR": "0"},
+            "ASR_SLA_FACTOR is 0: it must be a number from 1 to 1000 (times the expected duration)",
+        ),
+        (
+            {"JOB_BACKOFF_MS_BASE": "500", "QUEUE_RETRY_BACKOFF_MS_MAX": "499"},
+            "QUEUE_RETRY_BACKOFF_MS_MAX is 499, but the first delay is 500 ms (JOB_BACKOFF_MS_BASE): "
+            "the longest must be at least the first",
         ),
     ],
 )
-def test_a_lease_of_a_stage_out_of_range_is_refused_by_name(environ: dict[str, str], told: str) -> None:
-    assert refusal(pipeline, "asr", environ) == told
-    assert refusal(pipeline, "mux", {}) == "stage 'mux' is not known: clip, asr or burnin"
+def test_a_term_out_of_range_is_refused_by_name(environ: dict[str, str], told: str) -> None:
+    assert refusal(pipeline, environ) == told
 
 
-def test_the_shortest_lease_of_a_stage_is_one_that_a_policy_takes() -> None:
-    assert Policy(**pipeline("clip", {"JOB_LEASE_SEC": "30"})).lease == 30  # type: ignore[arg-type]
+@pytest.mark.parametrize("factors", [{"asr": 0.5}, {"asr": "12"}, 12, {"asr": 1001}])
+def test_a_factor_of_a_policy_is_a_number_from_1_to_1000(factors: Any) -> None:
+    assert "factor" in refusal(lambda: Policy(factors=factors))
+
+
+def test_the_shortest_lease_of_a_pipeline_is_one_that_a_policy_takes() -> None:
+    assert Policy(**pipeline({"JOB_LEASE_SEC": "30"})).lease == 30
 
 
 @pytest.mark.accepts("REAP-050")
 async def test_a_stage_that_lost_its_worker_waits_longer_each_time(
     app: Unstuck, harness: SQLiteHarness
 ) -> None:
-    app.queue("asr", **pipeline("asr", {}))
+    app.queue("asr", **pipeline({}))
     task = app.task(name="listen", queue="asr", retry=4)(lambda: None)
     handle = await task.enqueue()
     waits = []

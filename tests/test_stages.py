@@ -91,7 +91,7 @@ async def test_a_job_that_falls_silent_in_a_long_stage_is_not_reaped_before_its_
 
 @pytest.mark.accepts("REAP-040", "REAP-041")
 async def test_a_running_job_beats_at_the_interval_of_its_queue(app: Unstuck) -> None:
-    assert 10.0 <= pipeline("asr", {})["heartbeat"] <= 15.0
+    assert 10.0 <= pipeline({})["heartbeat"] <= 15.0
     beats: set[float] = set()
 
     @app.task(lease=5.0, heartbeat=0.3)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from unstuck.handle import SyncHandle as SyncHandle
     from unstuck.health import HealthStatus as HealthStatus
     from unstuck.jobs import Jobs as Jobs
+    from unstuck.layout import Layout as Layout
+    from unstuck.layout import Terms as Terms
     from unstuck.model import Category as Category
     from unstuck.model import Event as Event
     from unstuck.model import Failure as Failure
@@ -60,6 +62,7 @@ _HOMES = {
     "handle": "Handle SyncHandle",
     "health": "HealthStatus",
     "jobs": "Jobs",
+    "layout": "Layout Terms",
     "model": "Category Event Failure Filter Job Status",
     "policy": "Policy Rate Retry",
     "reaper": "Reaper",

@@ -25,11 +25,17 @@ class Context:
     """The running job, for its handler. Progress and stage travel with the next heartbeat."""
 
     __slots__ = (
-        "_lease", "cancelled", "facts", "follow_ups", "job", "listener", "overdue", "said_at", "said_progress",
+        "_factors", "_lease", "cancelled", "facts", "follow_ups", "job", "listener", "overdue", "said_at", "said_progress",
         "said_stage", "seconds", "stages",
     )  # fmt: skip
 
-    def __init__(self, job: Job, lease: float = 20.0, stages: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        lease: float = 20.0,
+        stages: Mapping[str, float] = _NO_FACTS,
+        factors: Mapping[str, float] = _NO_FACTS,
+    ) -> None:
         self.job = job
         self.cancelled = False
         self.seconds = lease  # that the next heartbeat asks for
@@ -40,7 +46,8 @@ class Context:
         self.follow_ups: tuple[Call[Any], ...] = ()
         self.overdue = False  # it ran out of time: nobody waits for its end any more
         self._lease = lease
-        self.stages = stages or {}
+        self._factors = factors
+        self.stages = stages
         self.listener: Callable[[str, Any], None] | None = None  # told each word that is said here
 
     @property
@@ -65,14 +72,15 @@ class Context:
         """Tell what the job is busy with now, in at most 100 characters.
 
         From the next heartbeat on, which comes at once, the lease is as long as the queue's policy says
-        for this stage, and at least the seconds that it is ``expected`` to take.
+        for this stage, and at least the seconds that it is ``expected`` to take times the stage's factor.
         """
         if not isinstance(name, str) or not name.isprintable() or len(name) > 100:
             raise PayloadError(
                 f"stage {ascii(name)[:60]} is not allowed: a text of at most 100 printable characters"
             )
         least = 0.0 if expected is None else number("expected", expected, 0.0, LONGEST_LEASE)
-        self.seconds = max(self.stages.get(name, self._lease), least)
+        needed = min(least * self._factors.get(name, 1.0), LONGEST_LEASE)
+        self.seconds = max(self.stages.get(name, self._lease), needed)
         self.said_stage = name
         self._said("stage", [name, expected])
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 from unstuck.health import alive
 from unstuck.model import Worker
-from unstuck.store import Counts, Finding, Store
+from unstuck.reaper import FOREVER, judge
+from unstuck.store import Blind, Clock, Counts, Finding, Judge, Store, Stuck
 
 SKEW = 5.0  # seconds by which the store's clock and ours may differ without a word
 MANY = 100  # waiting jobs below which a queue is not said to grow
@@ -28,6 +30,35 @@ async def doctor(store: Store, *, seconds: float = 1.0) -> list[Finding]:
         *_workers(workers),
         *(finding for counts in after for finding in _queue(counts, before, workers)),
     ]
+
+
+class Tables(Protocol):
+    """Tables of jobs that are not ours."""
+
+    async def clock(self) -> Clock: ...
+
+    async def count(self) -> list[Counts]: ...
+
+    async def checkup(self) -> list[Finding]: ...
+
+    async def stuck(self, judge: Judge, blind: Sequence[Blind], grace: float, limit: int) -> list[Stuck]: ...
+
+
+async def doctor_tables(
+    tables: Tables, *, grace: float = 3600.0, limit: int = 100
+) -> tuple[list[Finding], list[Stuck]]:
+    """What is odd about the tables, and the rows that are stuck, with what a reaper would do about each."""
+    clock = await tables.clock()
+    stuck = await tables.stuck(judge, [Blind(FOREVER, clock.uptime)], grace, limit)
+    found = [*_clock(clock.now), *await tables.checkup()]
+    for counts in await tables.count():
+        numbers = f"{counts.pending} wait, {counts.processing} run, {counts.completed} are done, {counts.failed} failed"
+        found.append(Finding("ok", f"table {counts.queue}: {numbers}"))
+        if those := [row for row in stuck if row.table == counts.queue]:
+            many = f"{len(those)} or more" if len(those) >= limit else str(len(those))
+            fix = f"unstuck reap --table {counts.queue} --once, or keep it running without --once"
+            found.append(Finding("failure", f"{many} rows of table {counts.queue} are stuck", fix))
+    return found, stuck
 
 
 def _clock(there: datetime) -> list[Finding]:

@@ -22,7 +22,7 @@ class Held:
         self.job = job
         self.lease = job.lease
         self.policy = policy
-        self.context = Context(job, policy.lease, policy.stages)
+        self.context = Context(job, policy.lease, policy.stages, policy.factors)
         self.running: asyncio.Task[None] | None = None
         self.verdict = Verdict.HELD
         self.on_loop = False  # its handler runs on the event loop and could block it

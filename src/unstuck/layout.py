@@ -50,7 +50,9 @@ def terms(environ: Mapping[str, str]) -> Terms:
         environ, ("JOB_LEASE_SEC", "QUEUE_VISIBILITY_SEC"), SHORTEST_LEASE, LONGEST_LEASE, "seconds"
     )
     factors = {
-        stage: number_in(environ, (f"{stage.upper()}_SLA_FACTOR",), 1.0, 1000.0, "times the expected duration")
+        stage: number_in(
+            environ, (f"{stage.upper()}_SLA_FACTOR",), 1.0, 1000.0, "times the expected duration"
+        )
         or factor
         for stage, factor in usual.factors.items()
     }

@@ -11,14 +11,14 @@ from datetime import datetime
 from socket import AF_INET6
 from socketserver import ThreadingMixIn
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from unstuck.errors import ConfigError
 from unstuck.health import HEALTHY, alive
 from unstuck.model import Worker
 from unstuck.policy import whole
-from unstuck.store import Counts, Store
+from unstuck.store import Clock, Counts
 from unstuck.stores import open_store
 
 try:
@@ -50,11 +50,29 @@ class Snapshot(NamedTuple):
     now: datetime
 
 
-async def snapshot(store: Store) -> Snapshot:
+class Measured(Protocol):
+    """What metrics are read from: a store, or tables that are not ours."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def migrate(self) -> None: ...
+
+    async def count(self) -> list[Counts]: ...
+
+    async def workers(self) -> list[Worker]: ...
+
+    async def clock(self) -> Clock: ...
+
+
+async def snapshot(store: Measured) -> Snapshot:
     return Snapshot(await store.count(), await store.workers(), (await store.clock()).now)
 
 
-async def exposition(store: Store) -> bytes:
+async def exposition(store: Measured) -> bytes:
     """The metrics as Prometheus reads them, of a store that is open; one that does not answer is told as down."""
     try:
         async with asyncio.timeout(PATIENCE):
@@ -137,7 +155,9 @@ def _registry(ask: Callable[[], Snapshot | None], scan: Scan = lambda: None) -> 
 class MetricsServer:
     """Answers scrapes in threads of its own until closed. ``port`` is the one it listens on."""
 
-    def __init__(self, store: Callable[[], Store], port: int, host: str, scan: Scan = lambda: None) -> None:
+    def __init__(
+        self, store: Callable[[], Measured], port: int, host: str, scan: Scan = lambda: None
+    ) -> None:
         self._reader = _Reader(store)
         app = make_wsgi_app(_registry(self._reader.ask, scan))
         kind = _Server6 if ":" in host else _Server
@@ -168,12 +188,14 @@ class MetricsServer:
 
 
 def serve_metrics(
-    store_url: str, port: int, host: str = "127.0.0.1", *, scan: Scan = lambda: None
+    store: str | Callable[[], Measured], port: int, host: str = "127.0.0.1", *, scan: Scan = lambda: None
 ) -> MetricsServer:
     """Serve the metrics of a store over HTTP; port 0 picks a free one. Close it, or use it in ``with``."""
     whole("port", port, 0, 65535)
-    open_store(store_url)  # a wrong URL is told now, a store that is down at every scrape
-    return MetricsServer(lambda: open_store(store_url), port, host, scan)
+    if callable(store):
+        return MetricsServer(store, port, host, scan)
+    open_store(store)  # a wrong URL is told now, a store that is down at every scrape
+    return MetricsServer(lambda: open_store(store), port, host, scan)
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -198,9 +220,9 @@ class _Quiet(WSGIRequestHandler):
 class _Reader:
     """A store with an event loop of its own, in a thread. Opened at the first scrape, and again after a failure."""
 
-    def __init__(self, store: Callable[[], Store]) -> None:
+    def __init__(self, store: Callable[[], Measured]) -> None:
         self._make = store
-        self._store: Store | None = None
+        self._store: Measured | None = None
         self._ready = threading.Event()
         self._lock = threading.Lock()
         self._asked: Future[Snapshot | None] | None = None

@@ -54,7 +54,8 @@ class Policy:
 
     ``max_crashes`` None: a crash is an attempt like any other. ``lapse_backoff`` is the wait after a
     lease ran out; empty means the job is free at once. ``limit`` and ``lane_limit`` bound how many jobs
-    run at a time on all workers together. ``stages`` are lease lengths of their own, by stage. Finished
+    run at a time on all workers together. ``stages`` are lease lengths of their own, by stage; ``factors`` say
+    how many times as long as a stage is expected to take its lease lasts at least, once if not said. Finished
     jobs are kept for ``retention`` days, or for ever if it is None. ``retention_from`` names an environment
     variable that must say these days, 7 to 30, before a worker starts; whoever only enqueues does not need it.
     """
@@ -67,6 +68,7 @@ class Policy:
     limit: int | None = None
     lane_limit: int | None = None
     stages: Mapping[str, float] = field(default_factory=dict)
+    factors: Mapping[str, float] = field(default_factory=dict)
     retention: float | None = 14.0
     retention_from: str = ""
 
@@ -117,6 +119,8 @@ def check_field(name: str, value: Any) -> None:
             whole(name, value, 1, 1_000_000)
         case "stages":
             _stages(value)
+        case "factors":
+            _factors(value)
         case "retention" if value is not None:
             number(name, value, 0.01, 3660.0, "days")
         case "retention_from" if value != "" and not (isinstance(value, str) and _VARIABLE.fullmatch(value)):
@@ -182,6 +186,13 @@ def _stages(stages: Any) -> None:
         raise ConfigError(f"stages is {shown(stages)}: it must give a lease for each stage, in seconds")
     for stage, seconds in stages.items():
         number(_lease_of(stage), seconds, 0.5, LONGEST_LEASE)
+
+
+def _factors(factors: Any) -> None:
+    if not isinstance(factors, Mapping):
+        raise ConfigError(f"factors is {shown(factors)}: it must give a number for each stage")
+    for stage, factor in factors.items():
+        number(f"factor of stage {shown(stage)}", factor, 1.0, 1000.0, "times the expected duration")
 
 
 def _lease_of(stage: Any) -> str:

@@ -1,19 +1,14 @@
-"""What holds for the queues of embeddings and of media files: ``app.queue("asr", **pipeline("asr"))``."""
+"""What holds for the queues of embeddings and of media files: ``app.queue("asr", **pipeline())``."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Literal
 
-from unstuck.environ import first_set, number_in, whole_in
-from unstuck.errors import ConfigError
-from unstuck.policy import LONGEST_LEASE, Rate
+from unstuck.environ import whole_in
+from unstuck.layout import terms
+from unstuck.policy import Rate
 from unstuck.task import QueueOptions
-
-Stage = Literal["clip", "asr", "burnin"]
-LEASES: Mapping[str, float] = {"clip": 120.0, "asr": 600.0, "burnin": 600.0}
-SHORTEST = 30.0  # a shorter lease would not outlast two missed beats
 
 
 def embedding(environ: Mapping[str, str] = os.environ) -> QueueOptions:
@@ -33,18 +28,11 @@ def embedding(environ: Mapping[str, str] = os.environ) -> QueueOptions:
     )
 
 
-def pipeline(stage: Stage, environ: Mapping[str, str] = os.environ) -> QueueOptions:
-    """A stage of the media pipeline. Its lease is a number of seconds times a factor, both from the environment."""
-    if stage not in LEASES:
-        raise ConfigError(f"stage {stage!r} is not known: clip, asr or burnin")
-    name = stage.upper()
-    leases = (f"JOB_LEASE_SEC_{name}", "JOB_LEASE_SEC")
-    factors = (f"JOB_SLA_FACTOR_{name}", "JOB_SLA_FACTOR")
-    seconds = number_in(environ, leases, SHORTEST, LONGEST_LEASE, "seconds") or LEASES[stage]
-    factor = number_in(environ, factors, 1.0, 1000.0, "times the lease") or 1.0
-    if seconds * factor > LONGEST_LEASE:
-        raise ConfigError(
-            f"{first_set(environ, leases)} × {first_set(environ, factors)} is {seconds:g} × {factor:g} seconds: "
-            f"a lease may be at most {LONGEST_LEASE:.0f} seconds"
-        )
-    return QueueOptions(lease=seconds * factor, heartbeat=12.0, lapse_backoff=(30.0, 120.0, 600.0))
+def pipeline(environ: Mapping[str, str] = os.environ) -> QueueOptions:
+    """Media files, or rows of a table of yours. A lease lasts JOB_LEASE_SEC or QUEUE_VISIBILITY_SEC, 300 seconds by
+    default, and in a stage that says how long it is expected to take, at least that times the stage's factor.
+    """
+    said = terms(environ)
+    return QueueOptions(
+        lease=said.lease, heartbeat=12.0, lapse_backoff=said.backoff, factors=dict(said.factors)
+    )

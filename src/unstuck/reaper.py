@@ -150,15 +150,18 @@ class Reaper:
         done: list[Outcome] = []
         was_failing, self._failing = self._failing, True
         blind = await self._blindness(was_failing)
-        judge = partial(_judge, of=of, cause=cause)
-        ends = []
+
+        def said(job: Job) -> Outcome:
+            return judge(job, of, cause, jitter=random.random())  # noqa: S311 - not a secret
+
+        ends: list[float | None] = []
         if self._store is not None:
-            reaped = await self._drain(partial(self._take_over, self._store, judge, of, blind), done)
+            reaped = await self._drain(partial(self._take_over, self._store, said, of, blind), done)
             ends.append(reaped.next_end)
         if self._reapable is not None:
             facts: dict[str, Any] = {"queues": self._queues, "of": of, "blind": blind, "grace": self._grace}
             before = len(done)
-            reaped = await self._drain(partial(self._reapable.reap, judge, BATCH, self.owner, **facts), done)
+            reaped = await self._drain(partial(self._reapable.reap, said, BATCH, self.owner, **facts), done)
             ends.append(reaped.next_end)
             for outcome in done[before:]:
                 tell_alert(outcome)
@@ -181,12 +184,12 @@ class Reaper:
             if not reaped.more:
                 return reaped
 
-    async def _take_over(self, store: Store, judge: Judge, of: str | None, blind: Sequence[Blind]) -> Reaped:
+    async def _take_over(self, store: Store, said: Judge, of: str | None, blind: Sequence[Blind]) -> Reaped:
         """Take leases over, then end them like any worker."""
         taken = await store.reclaim(
             self._queues, HOLD, BATCH, self.owner, of=of, blind=blind, grace=self._grace
         )
-        outcomes = [judge(job) for job in taken.jobs]
+        outcomes = [said(job) for job in taken.jobs]
         answers = await store.settle(outcomes)
         for outcome, answer in zip(outcomes, answers, strict=True):
             if answer is Settled.APPLIED:
@@ -257,21 +260,23 @@ def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return joined
 
 
-def _judge(job: Job, of: str | None, cause: str) -> Outcome:
+def judge(job: Job, of: str | None = None, cause: str = "", *, jitter: float = 0.0) -> Outcome:
     """What becomes of a job whose lease ran out, or whose worker ``of`` died of ``cause``."""
     failure = _death(job, cause) if of else _silence(job)
-    return crash_fate(job, failure, seen=of is not None, jitter=random.random())  # noqa: S311 - not a secret
+    return crash_fate(job, failure, seen=of is not None, jitter=jitter)
 
 
 def _silence(job: Job) -> Failure:
     heard = "never" if job.heartbeat_at is None else f"last at {job.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
-    return _crash(
-        job, "timeout", "lease_expired", f"worker {job.owner} was heard {heard}, and its lease ran out"
-    )
+    return _crash(job, "timeout", "lease_expired", f"{_holder(job)} was heard {heard}, and its lease ran out")
 
 
 def _death(job: Job, cause: str) -> Failure:
-    return _crash(job, "crashed", cause, f"worker {job.owner} died: {cause}")
+    return _crash(job, "crashed", cause, f"{_holder(job)} died: {cause}")
+
+
+def _holder(job: Job) -> str:
+    return f"worker {job.owner}" if job.owner else "a worker without a name"
 
 
 def _crash(job: Job, code: str, reason: str, message: str) -> Failure:

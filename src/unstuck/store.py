@@ -94,6 +94,21 @@ class Finding(Struct, frozen=True, gc=False):
     fix: str = ""
 
 
+class Stuck(Struct, frozen=True, kw_only=True, gc=False):
+    """A row that is stuck: for how many seconds, who holds it, what a reaper ``would`` do now, and ``why``."""
+
+    table: str
+    id: str
+    stage: str
+    held_by: str
+    heard: float | None  # seconds ago
+    ended: float | None  # its lease, seconds ago
+    attempts: int
+    max_attempts: int
+    would: str
+    why: str
+
+
 class Blind(NamedTuple):
     """A span in which holders could not be heard, in seconds before now: from the older to the younger end."""
 

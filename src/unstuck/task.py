@@ -36,6 +36,7 @@ class QueueOptions(TypedDict, total=False):
     limit: int | None
     lane_limit: int | None
     stages: Mapping[str, float]
+    factors: Mapping[str, float]
     retention: float | None
     retention_from: str
 

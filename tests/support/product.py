@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import AsyncConnection
-from support.postgres import Postgres
 
+from support.postgres import Postgres
 from unstuck.layout import Layout, layouts
 from unstuck.store import Clock
 from unstuck.stores import open_tables
@@ -70,11 +70,12 @@ class Product:
         self._connection = connection
 
     async def say(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
-        cursor = await self._connection.execute(sql.encode(), params)
+        cursor = await self._connection.execute(sql.encode(), params or None)
         return await cursor.fetchall() if cursor.description else []
 
     async def add(self, table: str = "jobs", **facts: Any) -> str:
         """A row; its id."""
+        facts = {"status": "queued", **facts}
         times = [name for name in facts if name.endswith(("_at",)) and isinstance(facts[name], int | float)]
         values = [f"now() + make_interval(secs => %({n})s)" if n in times else f"%({n})s" for n in facts]
         sql = f"INSERT INTO {table} ({', '.join(facts)}) VALUES ({', '.join(values)}) RETURNING id::text"
@@ -95,14 +96,17 @@ class Product:
 
     async def left(self, id_: str, column: str, table: str = "jobs") -> float | None:
         """Seconds until a time of a row, negative if it is past."""
-        sql = f"SELECT extract(epoch FROM {column} - clock_timestamp())::float FROM {table} WHERE id::text = %s"
+        sql = (
+            f"SELECT extract(epoch FROM {column} - clock_timestamp())::float FROM {table} WHERE id::text = %s"
+        )
         [(seconds,)] = await self.say(sql, id_)
         return None if seconds is None else float(seconds)
 
     async def events(self, id_: str) -> list[Row]:
         """What was told of a row, as data."""
         found = await self.say(
-            "SELECT data::text FROM job_events WHERE job_id::text = %s ORDER BY (data #>> '{details,at}'), ts", id_
+            "SELECT data::text FROM job_events WHERE job_id::text = %s ORDER BY (data #>> '{details,at}'), ts",
+            id_,
         )
         return [json.loads(text) for (text,) in found]
 
@@ -122,9 +126,16 @@ class Product:
 
 @asynccontextmanager
 async def product(server: Postgres, migrations: str = MIGRATIONS) -> AsyncIterator[Product]:
-    url = server.create_database()
+    """A new one."""
+    async with running(server.create_database()) as found:
+        await found.say(migrations)
+        yield found
+
+
+@asynccontextmanager
+async def running(url: str) -> AsyncIterator[Product]:
+    """One that is there already."""
     async with await AsyncConnection.connect(url, autocommit=True, prepare_threshold=None) as connection:
-        await connection.execute(migrations.encode())
         yield Product(url, connection)
 
 

@@ -11,7 +11,7 @@ import click
 _VERBS = {
     "demo": ("demo", "Watch jobs survive killed and frozen workers."),
     "worker": ("work", "Run the jobs of an app."),
-    "reap": ("work", "Recover jobs whose worker died."),
+    "reap": ("reap", "Recover jobs whose worker died."),
     "enqueue": ("jobs", "Enqueue a job."),
     "jobs": ("jobs", "List jobs."),
     "job": ("jobs", "Show one job and what happened to it."),

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import click
 from click.shell_completion import get_completion_class
 
-from unstuck.cli.output import json_option, named, plainly, print_json, run_async, say, store_option
+from unstuck.cli.output import (
+    json_option,
+    named,
+    plainly,
+    print_json,
+    print_table,
+    run_async,
+    say,
+    store_option,
+    table_option,
+    with_tables,
+)
 from unstuck.doctor import doctor as examine
+from unstuck.doctor import doctor_tables
 from unstuck.errors import ConfigError, StoreError
 from unstuck.redact import redact
 from unstuck.settings import FILE
-from unstuck.store import Finding, Store
-from unstuck.stores import open_store
+from unstuck.store import Finding, Store, Stuck
+from unstuck.stores import open_store, open_tables
 
 T = TypeVar("T")
 MARKS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
@@ -40,12 +52,23 @@ recovery = 60     # seconds between recoveries of lost jobs
 
 
 @click.command()
+@table_option
+@click.option("--dry-run", is_flag=True, help="With --table: only print the SQL.")
 @store_option
 @json_option
 @plainly
-def init(store: str | None, as_json: bool) -> None:
-    """Create or update the store's schema, and write a sample unstuck.toml if there is none."""
+def init(tables: tuple[str, ...], dry_run: bool, store: str | None, as_json: bool) -> None:
+    """Create or update the store's schema, and write a sample unstuck.toml if there is none.
+
+    With --table it gives tables of yours the columns and indexes that a reaper or worker can use, and nothing else:
+    all columns are empty or have a default, and indexes are built while everybody works.
+    """
     url = named(store)
+    if dry_run and not tables:
+        raise ConfigError("--dry-run is for --table: it prints the SQL that would be run on it")
+    if tables:
+        _prepare(with_tables(url, tables), dry_run=dry_run, as_json=as_json)
+        return
 
     async def work() -> None:
         async with open_store(url) as opened:
@@ -62,20 +85,50 @@ def init(store: str | None, as_json: bool) -> None:
     say(f"wrote {FILE}" if written else f"{FILE} is there already and was left as it is")
 
 
+def _prepare(url: str, *, dry_run: bool, as_json: bool) -> None:
+    async def work() -> list[str]:
+        async with open_tables(url) as tables:
+            return await tables.preparation() if dry_run else await tables.prepare()
+
+    sql = run_async(work())
+    if as_json:
+        print_json({"sql": sql, "applied": not dry_run})
+    elif dry_run:
+        for text in sql:
+            click.echo(f"{text};")
+        if not sql:
+            click.echo("-- nothing is missing")
+    else:
+        for text in sql:
+            say(" ".join(text.split()))
+        say("the tables are ready")
+
+
 @click.command()
 @click.argument("url", required=False)
+@table_option
 @store_option
 @json_option
 @plainly
-def doctor(url: str | None, store: str | None, as_json: bool) -> None:
-    """Look at a store and say what is wrong with it, and what to do. Exit code 1 if anything is broken."""
+def doctor(url: str | None, tables: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Look at a store and say what is wrong with it, and what to do. Exit code 1 if anything is broken.
+
+    With --table it looks at tables of yours: what is stuck, since when, and what a reaper would do. It only reads.
+    """
+    address = named(url or store)
+    stuck: list[Stuck] = []
     try:
-        findings = run_async(_open(named(url or store), examine))
+        if tables:
+            findings, stuck = run_async(_look_at(with_tables(address, tables)))
+        else:
+            findings = run_async(_open(address, examine))
     except StoreError as error:
         findings = [Finding("failure", f"the store cannot be opened: {error}", "mend that first")]
     if as_json:
-        print_json(findings)
+        print_json({"findings": findings, "stuck": stuck} if tables else findings)
     else:
+        if stuck:
+            _print_stuck(stuck)
         for finding in findings:
             say(
                 f"{MARKS[finding.level]}  {finding.what}"
@@ -99,6 +152,42 @@ def verify(url: str | None, store: str | None, as_json: bool) -> None:
             say(f"broken: {line}")
         say(f"{len(broken)} rules are broken" if broken else "all rules hold")
     sys.exit(int(bool(broken)))
+
+
+async def _look_at(url: str) -> tuple[list[Finding], list[Stuck]]:
+    async with open_tables(url) as tables:
+        return await doctor_tables(tables)
+
+
+def _print_stuck(stuck: Sequence[Stuck]) -> None:
+    head = ("TABLE", "ID", "STAGE", "HELD BY", "HEARD", "LEASE ENDED", "TRIES", "A REAPER WOULD", "BECAUSE")
+    print_table(
+        head,
+        [
+            (
+                row.table,
+                row.id,
+                row.stage,
+                row.held_by,
+                _ago(row.heard),
+                _ago(row.ended),
+                f"{row.attempts}/{row.max_attempts}",
+                row.would,
+                row.why,
+            )
+            for row in stuck
+        ],
+    )
+    click.echo()
+
+
+def _ago(seconds: float | None) -> str:
+    if seconds is None:
+        return "never"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
 
 
 @click.command()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
+from urllib.parse import urlencode
 
 import click
 import msgspec
@@ -25,6 +26,9 @@ store_option = click.option(
     "--store", envvar="UNSTUCK_STORE", metavar="URL", help="Where the jobs are (or UNSTUCK_STORE)."
 )
 store_argument = click.option("--store", metavar="URL", help="Where the jobs are (or UNSTUCK_STORE).")
+table_option = click.option(
+    "--table", "tables", multiple=True, metavar="NAME", help="A table of yours; may be given several times."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -64,6 +68,12 @@ def named(url: str | None) -> str:
     if not url:
         raise ConfigError("no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE")
     return url
+
+
+def with_tables(url: str, tables: Sequence[str]) -> str:
+    """The URL of a database, and which tables in it are meant."""
+    more = urlencode([("table", table) for table in tables])
+    return f"{url}{'&' if '?' in url else '?'}{more}"
 
 
 def print_json(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Verbs that run until they are stopped: worker and reap."""
+"""The verb that runs jobs until it is stopped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
@@ -19,11 +20,9 @@ from typing import Any, Protocol
 import click
 
 from unstuck.app import Unstuck
-from unstuck.cli.output import json_option, named, plainly, print_json, run_async, store_argument, with_jobs
+from unstuck.cli.output import plainly, run_async, store_argument
 from unstuck.cli.reload import changed
 from unstuck.errors import ConfigError
-from unstuck.jobs import Jobs
-from unstuck.policy import number
 from unstuck.reaper import Reaper
 from unstuck.settings import LEVELS, Settings
 from unstuck.settings import load as load_settings
@@ -173,61 +172,17 @@ async def _once(
             watching.cancel()
 
 
-def metrics(url: str, port: int | None, reaper: Reaper | None = None) -> AbstractContextManager[object]:
+def metrics(
+    store: str | Callable[[], Any], port: int | None, reaper: Reaper | None = None
+) -> AbstractContextManager[object]:
     """Serves metrics while it is entered, if there is a port to do so; the library is loaded only then."""
-    if port is None or not url:
+    if port is None or not store:
         return nullcontext()
     from unstuck.metrics import serve_metrics
 
-    server = serve_metrics(url, port, scan=reaper.last_scan if reaper else lambda: None)
+    server = serve_metrics(store, port, scan=reaper.last_scan if reaper else lambda: None)
     log.info("metrics at http://127.0.0.1:%d/metrics", server.port)
     return server
-
-
-@click.command()
-@click.option("--once", is_flag=True, help="Recover what is lost now, print how much that was, and end.")
-@click.option("--interval", type=float, help="Seconds between recoveries. [default: 60]")
-@click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
-@metrics_option
-@click.option("--log-level", type=click.Choice(LEVELS), help="[default: INFO]")
-@store_argument
-@json_option
-@plainly
-def reap(
-    once: bool,
-    interval: float | None,
-    config: Path | None,
-    metrics_port: int | None,
-    log_level: str | None,
-    store: str | None,
-    as_json: bool,
-) -> None:
-    """Recover jobs whose worker died: end the leases that ran out."""
-    log_json()
-    if interval is not None:
-        number("interval", interval, 0.0, 86400.0)
-    settings = load_settings(
-        config, os.environ, recovery=interval, log_level=log_level, store=store, metrics_port=metrics_port
-    )
-    log_json(settings.log_level)
-
-    async def work(jobs: Jobs) -> int:
-        if once:
-            return await jobs.recover_stale_jobs()
-        reaper = Reaper(jobs.store, interval=settings.recovery)
-        task = asyncio.create_task(reaper.run())
-
-        def stop(*, at_once: bool = False) -> None:  # noqa: ARG001 - it always ends at once
-            task.cancel()
-
-        on_signals(stop)
-        with metrics(named(settings.store), settings.metrics_port, reaper):
-            await asyncio.wait([task])
-        return 0
-
-    recovered = with_jobs(settings.store, work)
-    if once:
-        print_json({"recovered": recovered}) if as_json else click.echo(f"recovered {recovered} jobs")
 
 
 def load(name: str) -> Unstuck:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from unstuck.errors import ConfigError
-from unstuck.redact import redact
 from unstuck.layout import Layout
+from unstuck.redact import redact
 from unstuck.store import Joinable, Store
 
 if TYPE_CHECKING:
@@ -35,11 +35,16 @@ def open_store(url: str) -> Store:
             )
 
 
-def open_tables(url: str, layouts: Sequence[Layout]) -> Tables:
-    """Tables of jobs that are not ours, in the database behind a URL, not opened yet."""
+def open_tables(url: str, layouts: Sequence[Layout] = ()) -> Tables:
+    """Tables of jobs that are not ours, in the database behind a URL, not opened yet.
+
+    They are those that the URL names, ``?table=jobs&table=asr_jobs``, and those that are given.
+    """
     parts, shown = _parts(url)
     if parts.scheme not in ("postgresql", "postgres"):
-        raise ConfigError(f"tables of yours can only be on PostgreSQL, postgresql://user@host/database, not {shown}")
+        raise ConfigError(
+            f"tables of yours can only be on PostgreSQL, postgresql://user@host/database, not {shown}"
+        )
     try:
         from unstuck.stores.postgres.adopted.tables import Tables
         from unstuck.stores.postgres.place import place

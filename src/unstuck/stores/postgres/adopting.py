@@ -60,7 +60,9 @@ class AdoptingStore(PostgresStore):
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
         named = list({beat.lease: beat for beat in beats}.values())
-        pulse = await super().heartbeat(worker, [beat for beat in named if beat.lease.queue not in self._layouts])
+        pulse = await super().heartbeat(
+            worker, [beat for beat in named if beat.lease.queue not in self._layouts]
+        )
         verdicts: dict[Lease, Verdict] = dict(pulse.verdicts)
         strangers = list(pulse.strangers)
         for name in self._layouts:
@@ -106,7 +108,9 @@ class AdoptingStore(PostgresStore):
             found = await self._in(which.queue, lambda table: looking.find(table, which, limit, offset))
             return Page(found, str(offset + limit) if len(found) == limit else None)
         page = await super().find(which, limit, cursor)
-        if which.queue is None and which.ids and cursor is None:  # somebody has an id, and does not know where
+        if (
+            which.queue is None and which.ids and cursor is None
+        ):  # somebody has an id, and does not know where
             for name in self._layouts:
                 page.jobs.extend((await self.find(msgspec.structs.replace(which, queue=name), limit)).jobs)
         return page
@@ -137,7 +141,7 @@ class AdoptingStore(PostgresStore):
         done = await super().cancel([ref for ref in refs if ref.queue not in self._layouts])
         for name in self._layouts:
             if ids := [ref.id for ref in refs if ref.queue == name]:
-                done += await self._in(name, lambda table: working.cancel(table, ids))  # noqa: B023
+                done += await self._in(name, lambda table: working.cancel(table, ids))
         return done
 
     async def edit(

@@ -134,7 +134,12 @@ def event(layout: Layout, id_: str, type_: str, details: dict[str, Any], at: dat
 def beats(given: Sequence[Beat]) -> str:
     return json_text(
         [
-            {"id": beat.lease.id, "fence": str(beat.lease.fence), "seconds": beat.seconds, "stage": beat.stage}
+            {
+                "id": beat.lease.id,
+                "fence": str(beat.lease.fence),
+                "seconds": beat.seconds,
+                "stage": beat.stage,
+            }
             for beat in given
         ]
     )

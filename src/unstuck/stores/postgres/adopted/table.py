@@ -15,11 +15,12 @@ from psycopg.sql import Identifier, Literal
 from unstuck.errors import SchemaError
 from unstuck.layout import NAMES, OPTIONAL, WORDS, Layout
 from unstuck.stores.postgres.adopted.events import Column, Events, events
-from unstuck.stores.postgres.rows import Query, Row
+from unstuck.stores.postgres.rows import Query
 from unstuck.stores.postgres.steps import Step
 from unstuck.stores.statements import statements
 
 LONGEST = 7 * 86400.0  # seconds of a lease
+LATER = ("matching", "leftover")  # what is said when a statement is used
 LOCKING = "FOR UPDATE OF job SKIP LOCKED"
 _STATEMENTS = statements("unstuck.stores.postgres.adopted", ".sql")
 _PLACE = re.compile(r"\{([a-z_ ]+)\}")
@@ -42,7 +43,7 @@ class Table(NamedTuple):
         found = self.places() | {"locking": locking}
         lines = []
         for line in _STATEMENTS[name].splitlines():
-            named = {place for place in _PLACE.findall(line) if place != "matching"}
+            named = {place for place in _PLACE.findall(line) if place not in LATER}
             if named <= found.keys():
                 lines.append(_PLACE.sub(lambda place: found.get(place[1], place[0]), line))
             elif unknown := named - found.keys() - _absent(self.columns):
@@ -64,9 +65,13 @@ class Table(NamedTuple):
 
     def places(self) -> dict[str, str]:
         """What stands in a statement for what."""
-        found = {"table": quoted(self.layout.table), "schema": self.schema, "run_at or null": "NULL::timestamptz"}
+        found = {
+            "table": quoted(self.layout.table),
+            "schema": self.schema,
+            "run_at or null": "NULL::timestamptz",
+        }
         for word in WORDS:
-            found[word] = Literal(getattr(self.layout, word)).as_string(None)
+            found[word] = _literal(getattr(self.layout, word))
         for name, column in self.columns.items():
             title = quoted(getattr(self.layout, name))
             found |= {name: f"job.{title}", f"column {name}": title, f"type {name}": column.type}
@@ -114,8 +119,8 @@ class Table(NamedTuple):
         needs = [f"{seconds}::double precision", f"{self.layout.terms.lease}"]
         if self.has("expected"):
             stages = [stage, self._fact("stage")] if self.has("stage") else [stage]
-            key = f"coalesce({', '.join([*stages, Literal(self.layout.usual_stage).as_string(None)])})"
-            factors = Literal(json.dumps(dict(self.layout.terms.factors))).as_string(None)
+            key = f"coalesce({', '.join([*stages, _literal(self.layout.usual_stage)])})"
+            factors = _literal(json.dumps(dict(self.layout.terms.factors)))
             factor = f"coalesce(({factors}::json ->> {key})::double precision, 1)"
             needs.append(f"{self._bare('expected')}::double precision / 1000 * {factor}")
         return f"make_interval(secs => least({LONGEST}, greatest({', '.join(needs)})))"
@@ -123,14 +128,12 @@ class Table(NamedTuple):
 
 def probe(layout: Layout, schema: str) -> Step[Table]:
     """Look at a table and its events. What is missing of what is needed is an error that says what to do."""
-    found, _ = _described((yield _asking(layout.table, layout.table, layout.id)))
-    told, refers = _described((yield _asking(layout.events, layout.table, layout.event_job)))
+    found, _ = yield from describe(layout.table, layout)
+    told, refers = yield from describe(layout.events, layout)
     if not found:
         raise SchemaError(f"there is no table {layout.table!r} in this database, or we may not see it")
     columns = {
-        name: found[getattr(layout, name)]
-        for name in (*NAMES, *OPTIONAL)
-        if getattr(layout, name) in found
+        name: found[getattr(layout, name)] for name in (*NAMES, *OPTIONAL) if getattr(layout, name) in found
     }
     if missing := [getattr(layout, name) for name in NAMES if name not in columns]:
         raise SchemaError(
@@ -138,6 +141,14 @@ def probe(layout: Layout, schema: str) -> Step[Table]:
             f"run unstuck init --table {layout.table}, or say what it is called there"
         )
     return Table(layout, columns, events(layout, columns["id"], told, refers), schema)
+
+
+def describe(name: str, layout: Layout) -> Step[tuple[dict[str, Column], list[bool]]]:
+    """The columns of a table, and of each foreign key of its job column whether it leads to the layout's table."""
+    facts = {"table": quoted(name), "of": quoted(layout.table), "column": layout.event_job}
+    [(columns, refers)] = yield Query(_STATEMENTS["probe"], facts)
+    found = json.loads(columns) if columns else {}
+    return {name: Column(*facts) for name, facts in found.items()}, json.loads(refers)
 
 
 def needing(table: Table, *names: str) -> Table:
@@ -150,19 +161,14 @@ def needing(table: Table, *names: str) -> Table:
     return table
 
 
-def _asking(table: str, of: str, column: str) -> Query:
-    return Query(_STATEMENTS["probe"], {"table": quoted(table), "of": quoted(of), "column": column})
-
-
-def _described(answer: list[Row]) -> tuple[dict[str, Column], list[bool]]:
-    [(columns, refers)] = answer
-    found = json.loads(columns) if columns else {}
-    return {name: Column(*facts) for name, facts in found.items()}, json.loads(refers)
-
-
 def _absent(columns: Mapping[str, Column]) -> set[str]:
     names = set(OPTIONAL) - columns.keys()
     return names | {f"column {name}" for name in names} | {f"type {name}" for name in names}
+
+
+def _literal(text: str) -> str:
+    """A text as part of a statement that has parameters, too."""
+    return Literal(text).as_string(None).replace("%", "%%")
 
 
 def quoted(name: str) -> str:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from unstuck.errors import StoreError, StoreUnavailable
 from unstuck.layout import Layout
 from unstuck.model import Outcome, Worker
-from unstuck.store import Blind, Clock, Counts, Judge, Reaped
+from unstuck.store import Blind, Clock, Counts, Finding, Judge, Reaped, Stuck
+from unstuck.stores.postgres.adopted import examine
 from unstuck.stores.postgres.adopted.looking import count
+from unstuck.stores.postgres.adopted.prepare import apply, preparation
 from unstuck.stores.postgres.adopted.reaping import Harvest, reap
-from unstuck.stores.postgres.adopted.table import probe
+from unstuck.stores.postgres.adopted.table import Table, probe
 from unstuck.stores.postgres.desk import Desk
 from unstuck.stores.postgres.lines import Lines
 from unstuck.stores.postgres.place import Place
@@ -22,6 +24,7 @@ from unstuck.stores.postgres.steps import Step
 from unstuck.stores.postgres.texts import texts
 from unstuck.stores.telling import reaped as counter
 
+T = TypeVar("T")
 Tally = Counter[tuple[str, str]]
 
 
@@ -59,14 +62,48 @@ class Tables:
         """Nothing is added to tables that are not ours without being asked to."""
 
     async def count(self) -> list[Counts]:
-        return [
-            await self._desk.transaction(lambda layout=layout: self._count(layout))  # type: ignore[misc]
-            for layout in self._place.layouts
-        ]
+        def step(layout: Layout) -> Callable[[Table], Step[Counts]]:
+            done = {name: number for (table, name), number in self.tally.items() if table == layout.table}
+            return lambda table: count(table, done, None)
 
-    def _count(self, layout: Layout) -> Step[Counts]:
-        totals = {name: number for (table, name), number in self.tally.items() if table == layout.table}
-        return (yield from count((yield from probe(layout, self._place.quoted)), totals, None))
+        return [await self._looking(layout, step(layout)) for layout in self._place.layouts]
+
+    async def stuck(self, judge: Judge, blind: Sequence[Blind], grace: float, limit: int) -> list[Stuck]:
+        """Rows that a reaper would deal with, and how. Reads only."""
+        found: list[Stuck] = []
+        for layout in self._place.layouts:
+            found += await self._looking(
+                layout, lambda table: examine.stuck(table, judge, blind, grace, limit)
+            )
+        return found
+
+    async def checkup(self) -> list[Finding]:
+        """What the tables lack, and what is odd about them. Reads only."""
+        found: list[Finding] = []
+        for layout in self._place.layouts:
+            found += await self._looking(layout, examine.findings)
+        return found
+
+    async def preparation(self) -> list[str]:
+        """The SQL that gives the tables what they lack."""
+        found: list[str] = []
+        for layout in self._place.layouts:
+            found += await self._desk.apart(preparation(layout))
+        return list(dict.fromkeys(found))
+
+    async def prepare(self) -> list[str]:
+        """Give the tables what they lack; answers with the SQL."""
+        sql = await self.preparation()
+        async with self._lines.one(patience=None) as connection:
+            await apply(connection, sql)
+        return sql
+
+    async def _looking(self, layout: Layout, step: Callable[[Table], Step[T]]) -> T:
+        def look() -> Step[T]:
+            yield Query("SET TRANSACTION READ ONLY", {})
+            return (yield from step((yield from probe(layout, self._place.quoted))))
+
+        return await self._desk.transaction(look)
 
     async def reap(
         self,

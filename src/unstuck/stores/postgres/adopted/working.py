@@ -40,7 +40,9 @@ def lease(table: Table, share: Share, limit: int, owner: str) -> Step[list[Job]]
     return jobs
 
 
-def heartbeat(table: Table, owner: str, beats: Sequence[Beat]) -> Step[tuple[dict[Lease, Verdict], list[Lease]]]:
+def heartbeat(
+    table: Table, owner: str, beats: Sequence[Beat]
+) -> Step[tuple[dict[Lease, Verdict], list[Lease]]]:
     """The verdicts, and leases under this name that were not mentioned."""
     needing(table, "owner")
     facts = {"beats": rows.beats(beats), "owner": owner}

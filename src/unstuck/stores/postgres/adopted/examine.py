@@ -1,0 +1,111 @@
+"""What is stuck in a foreign table and what a reaper would do about it, and what its table lacks. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from unstuck.layout import OPTIONAL
+from unstuck.model import Job, Outcome, Word
+from unstuck.store import Blind, Finding, Judge, Stuck
+from unstuck.stores.postgres.adopted import rows
+from unstuck.stores.postgres.adopted.prepare import preparation
+from unstuck.stores.postgres.adopted.reaping import judged
+from unstuck.stores.postgres.adopted.table import Table
+from unstuck.stores.postgres.rows import Query, json_text
+from unstuck.stores.postgres.steps import Step
+
+_USES = {
+    "owner": "nobody can say who holds a row, and no worker of ours can take one",
+    "beat": "a worker's last sign of life is not known",
+    "max_attempts": "all rows have the same number of attempts",
+    "run_at": "a row that is put back runs again at once, without a pause",
+    "stage": "all rows of the table have the same stage",
+    "expected": "leases do not grow with what a row is expected to take",
+    "fail_code": "a row that failed does not say why",
+    "fail_reason": "a row that failed does not say why",
+    "created": "rows that never ran have no order",
+}
+
+
+def stuck(table: Table, judge: Judge, blind: Sequence[Blind], grace: float, limit: int) -> Step[list[Stuck]]:
+    """Rows that would be dealt with now, and those that would be but for a restart of the server."""
+    [(every,)] = yield Query(table.text("lapsed", ""), {"blind": "[]", "limit": limit})
+    spans = json_text([span._asdict() for span in blind])
+    [(lapsed,)] = yield Query(table.text("lapsed", ""), {"blind": spans, "limit": limit})
+    [(silent,)] = yield Query(table.text("silent", ""), {"grace": grace, "limit": limit})
+    [(now,)] = yield Query("SELECT clock_timestamp()", {})
+    ready = {row.id for row in rows.read(lapsed)}
+    jobs = yield from judged(table, rows.read(every))
+    found = [_stuck(job, now, *_fate(job, judge(job), waits=job.id not in ready)) for job in jobs]
+    for job in (yield from judged(table, rows.read(silent))):
+        far = job.lease_until is not None
+        why = (
+            "its lease ends at a time that no clock can have meant"
+            if far
+            else "it has no lease, and was silent for long"
+        )
+        found.append(_stuck(job, now, f"give it a lease of {grace:.0f} s", why))
+    return found
+
+
+def _fate(job: Job, outcome: Outcome, *, waits: bool) -> tuple[str, str]:
+    if waits:
+        return (
+            "wait",
+            "its lease ran out, but the server was down: its worker gets the time to be heard again",
+        )
+    tries = f"attempt {job.attempts} of {job.max_attempts}"
+    if outcome.word is Word.FAILED:
+        return "fail it: timeout", f"its lease ran out in {tries}"
+    return f"requeue it, due in {outcome.delay:.0f} s", f"its lease ran out in {tries}"
+
+
+def _stuck(job: Job, now: datetime, would: str, why: str) -> Stuck:
+    def ago(when: datetime | None) -> float | None:
+        return None if when is None else max(0.0, (now.astimezone(UTC) - when).total_seconds())
+
+    return Stuck(
+        table=job.queue,
+        id=job.id,
+        stage=job.stage or "",
+        held_by=job.owner or "",
+        heard=ago(job.heartbeat_at or job.started_at),
+        ended=ago(job.lease_until),
+        attempts=job.attempts,
+        max_attempts=job.max_attempts,
+        would=would,
+        why=why,
+    )
+
+
+def findings(table: Table) -> Step[list[Finding]]:
+    layout = table.layout
+    missing = yield from preparation(layout)
+    leftover = [f"{table.places()[name]} IS NOT NULL" for name in ("owner", "lease") if table.has(name)]
+    text = table.text("leftovers").replace("{leftover}", " OR ".join(leftover))
+    [(untidy, strange)] = yield Query(text, {})
+    return list(_findings(table, missing, untidy, strange))
+
+
+def _findings(table: Table, missing: Sequence[str], untidy: int, strange: int) -> Iterator[Finding]:
+    layout, name = table.layout, table.layout.table
+    init = f"unstuck init --table {name} (--dry-run shows the SQL)"
+    for column in OPTIONAL:
+        if column in _USES and not table.has(column):
+            yield Finding("warning", f"table {name} has no {getattr(layout, column)}: {_USES[column]}", init)
+    if any("CREATE INDEX" in sql for sql in missing):
+        yield Finding("warning", f"table {name} lacks indexes: every scan may read all of it", init)
+    if table.events.why:
+        fix = f"make it possible, or name another table: {name}.events=…"
+        told = f"events of table {name} cannot be written, only logged: {table.events.why}"
+        yield Finding("warning", told, init if "there is no table" in table.events.why else fix)
+    if table.naive:
+        told = f"table {name}: {', '.join(table.naive)} do not say their time zone: they are read in the server's"
+        yield Finding("warning", told, "ALTER … TYPE timestamptz when you can")
+    if untidy:
+        told = f"{untidy} rows of table {name} wait, but have a lock or a lease left over"
+        yield Finding("ok", f"{told}; it does no harm")
+    if strange:
+        told = f"{strange} rows of table {name} have a status that is none of the four words: they are left alone"
+        yield Finding("warning", told, "say what the words are there, if they should not be")

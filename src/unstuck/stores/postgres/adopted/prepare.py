@@ -1,0 +1,143 @@
+"""prepare(): what a foreign table lacks, and the SQL that adds it without standing in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from psycopg import errors
+from psycopg.sql import Literal
+
+from unstuck.errors import SchemaError, StoreUnavailable
+from unstuck.layout import NAMES, OPTIONAL, Layout
+from unstuck.stores.postgres.adopted.table import describe, quoted
+from unstuck.stores.postgres.lines import Connection
+from unstuck.stores.postgres.rows import Query, Row
+from unstuck.stores.postgres.steps import Step
+from unstuck.stores.statements import statements
+
+# All of them empty or with a default, so that nothing that runs today notices. The rest is the product's own affair.
+TYPES = {
+    "owner": "text", "lease": "timestamptz", "beat": "timestamptz", "attempts": "integer NOT NULL DEFAULT 0",
+    "max_attempts": "integer", "run_at": "timestamptz", "stage": "text", "expected": "bigint", "fail_code": "text",
+    "fail_reason": "text",
+}  # fmt: skip
+LOCK_TIMEOUT = "2s"  # who waits longer for a table's lock holds up everybody behind it
+TRIES, AGAIN = 10, 3.0
+_INDEXES = statements("unstuck.stores.postgres.adopted", ".sql")["indexes"]
+
+
+def preparation(layout: Layout) -> Step[list[str]]:
+    """The statements that are needed, in their order; none if the table has everything."""
+    found, _ = yield from describe(layout.table, layout)
+    events, _ = yield from describe(layout.events, layout)
+    for name in ("id", "status"):
+        if getattr(layout, name) not in found:
+            raise SchemaError(
+                f"table {layout.table!r} has no column {getattr(layout, name)}: say what it is called there"
+                if found
+                else f"there is no table {layout.table!r} in this database, or we may not see it"
+            )
+    indexes = yield Query(_INDEXES, {"table": quoted(layout.table)})
+    of_events = yield Query(_INDEXES, {"table": quoted(layout.events)})
+    present = {
+        name: found[getattr(layout, name)].type
+        for name in (*NAMES, *OPTIONAL)
+        if getattr(layout, name) in found
+    }
+    return [
+        *_columns(layout, present),
+        *(_events(layout) if not events else []),
+        *_indexes(layout, present | {name: type_.split()[0] for name, type_ in TYPES.items() if name not in present}, indexes),
+        *(_event_index(layout, of_events) if layout.event_job in events or not events else []),
+    ]  # fmt: skip
+
+
+async def apply(connection: Connection, sql: Sequence[str]) -> None:
+    """One statement at a time, each on its own; a lock that is not had soon is asked for again later."""
+    await connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'".encode())
+    try:
+        for text in sql:
+            await _run(connection, text)
+    finally:
+        if not connection.closed:
+            await connection.execute(b"RESET lock_timeout")
+
+
+async def _run(connection: Connection, text: str) -> None:
+    for _ in range(TRIES):
+        try:
+            await connection.execute(text.encode())
+        except errors.LockNotAvailable:
+            await asyncio.sleep(AGAIN)
+        except errors.InsufficientPrivilege as error:
+            told = error.diag.message_primary
+            raise SchemaError(
+                f"the database user may not do this ({told}): run it as the owner: {text}"
+            ) from error
+        else:
+            return
+    raise StoreUnavailable(f"a long transaction keeps the table locked: try again later: {text}")
+
+
+def _columns(layout: Layout, present: dict[str, str]) -> list[str]:
+    missing = [
+        f"ADD COLUMN IF NOT EXISTS {quoted(getattr(layout, name))} {type_}"
+        for name, type_ in TYPES.items()
+        if name not in present
+    ]
+    return [f"ALTER TABLE {quoted(layout.table)}\n    " + ",\n    ".join(missing)] if missing else []
+
+
+def _events(layout: Layout) -> list[str]:
+    job, type_, data, at = (
+        quoted(name) for name in (layout.event_job, layout.event_type, layout.event_data, layout.event_at)
+    )
+    columns = [
+        "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        f"{job} text NOT NULL",
+        f"{type_} text NOT NULL",
+        f"{data} jsonb NOT NULL",
+        f"{at} timestamptz NOT NULL DEFAULT clock_timestamp()",
+    ]
+    listed = ",\n    ".join(columns)
+    return [f"CREATE TABLE IF NOT EXISTS {quoted(layout.events)} (\n    {listed}\n)"]
+
+
+def _indexes(layout: Layout, types: dict[str, str], found: Sequence[Row]) -> list[str]:
+    """One for the scan and one for the line, unless there are some that serve."""
+    table, status, lease = (quoted(name) for name in (layout.table, layout.status, layout.lease))
+    bare = layout.table.rpartition(".")[2]
+    begins = [columns for _, valid, columns in found if valid]
+    wanted: dict[str, str] = {}
+    if not any(
+        columns[:1] == [layout.lease] or columns[:2] == [layout.status, layout.lease] for columns in begins
+    ):
+        wanted[f"unstuck_{bare}_lease"] = (
+            f"({lease}) WHERE {status} = {Literal(layout.processing).as_string(None)}"
+        )
+    line = [quoted(getattr(layout, name)) for name in ("run_at", "created") if name in types]
+    if types.get("created", types["run_at"]) != types["run_at"]:
+        line = line[:1]  # a comparison of two kinds of time depends on the session
+    wanted[f"unstuck_{bare}_due"] = (
+        f"((coalesce({', '.join(line)}, '-infinity')), {quoted(layout.id)}) "
+        f"WHERE {status} = {Literal(layout.queued).as_string(None)}"
+    )
+    return [text for name, on in wanted.items() for text in _index(name, f"{table} {on}", found)]
+
+
+def _event_index(layout: Layout, found: Sequence[Row]) -> list[str]:
+    if any(valid and columns[:1] == [layout.event_job] for _, valid, columns in found):
+        return []
+    name = f"unstuck_{layout.events.rpartition('.')[2]}_job"
+    return _index(name, f"{quoted(layout.events)} ({quoted(layout.event_job)})", found)
+
+
+def _index(name: str, on: str, found: Sequence[Row]) -> list[str]:
+    """What was begun and not finished is of no use, and is begun anew."""
+    name = name[:63]
+    valid = {called: valid for called, valid, _ in found}.get(name)
+    if valid:
+        return []
+    drop = [] if valid is None else [f"DROP INDEX CONCURRENTLY IF EXISTS {quoted(name)}"]
+    return [*drop, f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {quoted(name)} ON {on}"]

@@ -1,0 +1,308 @@
+"""A reaper over tables that a product made for itself, as they are."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.postgres import Postgres
+from support.product import FOREIGN_KEY, OldWorker, Product, product, tables, types
+from support.sessions import session
+
+from unstuck import Layout, Reaper
+from unstuck.model import Outcome
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def shop(postgres_server: Postgres) -> AsyncIterator[Product]:
+    async with product(postgres_server) as made:
+        yield made
+
+
+async def reap(shop: Product, *named: str | Layout, **how: Any) -> list[Outcome]:
+    """One recovery by a reaper that has just begun."""
+    async with tables(shop.url, *named) as opened:
+        reaper = Reaper(opened, **how)
+        done = await reaper.recover()
+        assert reaper.troubles == ()
+        return done
+
+
+@pytest.mark.accepts("REAP-010", "REAP-011", "REAP-012")
+@pytest.mark.parametrize("table", ["jobs", "asr_jobs"])
+async def test_a_row_whose_worker_died_is_put_back_and_unlocked_and_waits(shop: Product, table: str) -> None:
+    id_ = await shop.stuck(table)
+
+    assert [outcome.lease.id for outcome in await reap(shop)] == [id_]
+    row = await shop.row(id_, table)
+    assert (row["status"], row["attempt_count"], row["max_attempts"]) == ("queued", 1, 3)
+    assert (row["locked_by"], row["lease_expires_at"], row["last_heartbeat_at"]) == (None, None, None)
+    assert (row["fail_code"], row["error_code"]) == (None, None)
+    wait = await shop.left(id_, "next_earliest_run_at", table)
+    assert wait is not None
+    assert 29 < wait <= 36
+
+
+@pytest.mark.accepts("REAP-020", "REAP-021", "REAP-022")
+@pytest.mark.parametrize("table", ["jobs", "asr_jobs"])
+@pytest.mark.parametrize("attempts", [3, 4])
+async def test_a_row_that_used_up_its_attempts_fails(shop: Product, table: str, attempts: int) -> None:
+    id_ = await shop.stuck(table, attempt_count=attempts)
+    before = await shop.row(id_, table)
+
+    await reap(shop)
+
+    row = await shop.row(id_, table)
+    assert (row["status"], row["fail_code"], row["fail_reason"]) == ("failed", "timeout", "lease_expired")
+    assert (row["locked_by"], row["lease_expires_at"], row["last_heartbeat_at"]) == (None, None, None)
+    assert (row["error_code"], row["attempt_count"]) == (
+        "timeout",
+        attempts,
+    )  # what the product's own API shows
+    assert "clipper-1" in row["error_message"]
+    assert row["updated_at"] > before["updated_at"]
+
+
+@pytest.mark.accepts("REAP-013", "REAP-060", "REAP-061")
+@pytest.mark.parametrize("table", ["jobs", "asr_jobs"])
+async def test_a_row_that_was_put_back_has_one_event_that_says_why(shop: Product, table: str) -> None:
+    id_ = await shop.stuck(table, stage="burnin")
+
+    await reap(shop)
+
+    [event] = await shop.events(id_)
+    assert (event["type"], event["table"]) == ("reaper:requeued", table)
+    details = event["details"]
+    assert (details["reason"], details["attempts"], details["owner"]) == ("lease_expired", 1, "clipper-1")
+    assert (details["stage"], details["job_id"]) == ("burnin", id_)
+    assert details["at"] > details["lease_until"] > details["heartbeat_at"]
+    assert await shop.say("SELECT type FROM job_events") == [("reaper:requeued",)]
+
+
+@pytest.mark.accepts("REAP-023", "REAP-025")
+async def test_a_row_that_failed_has_an_event_with_its_diagnosis_and_an_alert(
+    shop: Product, caplog: pytest.LogCaptureFixture
+) -> None:
+    id_ = await shop.stuck(attempt_count=3)
+
+    await reap(shop)
+
+    told, alert = await shop.events(id_)
+    assert (told["type"], alert["type"]) == ("reaper:failed(timeout)", "alert")
+    assert (told["details"]["worker"], told["details"]["attempts"]) == ("clipper-1", 3)
+    assert alert["details"]["alert"] == "dead_letter"
+    assert f"alert dead_letter: job {id_} of queue jobs" in caplog.text
+
+
+@pytest.mark.accepts("REAP-050")
+async def test_each_time_a_row_waits_longer(shop: Product) -> None:
+    id_ = await shop.stuck(max_attempts=4)
+    waits = []
+    for attempt in (1, 2, 3):
+        await shop.say(
+            "UPDATE jobs SET status = 'processing', attempt_count = %s, lease_expires_at = now() - interval '1 s',"
+            " last_heartbeat_at = now() - interval '9 s'",
+            attempt,
+        )
+        await reap(shop)
+        waits.append(await shop.left(id_, "next_earliest_run_at"))
+
+    for wait, step in zip(waits, (30, 120, 600), strict=True):  # never less, and a fifth more at the most
+        assert wait is not None
+        assert step - 1 < wait <= 1.2 * step
+
+
+async def test_the_environment_says_how_long_rows_wait_and_how_often_they_are_tried(
+    shop: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOB_BACKOFF_MS_BASE", "2000")
+    monkeypatch.setenv("JOB_BACKOFF_MS_MAX", "20000")
+    monkeypatch.setenv("QUEUE_MAX_ATTEMPTS", "2")
+    second = await shop.stuck(attempt_count=2, max_attempts=9)
+    third = await shop.stuck(attempt_count=3, max_attempts=9)
+    unsaid = await shop.stuck(attempt_count=2, max_attempts=None)
+
+    await reap(shop)
+
+    for id_, step in ((second, 8), (third, 20)):
+        wait = await shop.left(id_, "next_earliest_run_at")
+        assert wait is not None
+        assert step - 1 < wait <= 1.2 * step
+    assert (await shop.row(unsaid))["status"] == "failed"  # the row says nothing, the environment says two
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"lease_expires_at": 5},
+        {"lease_expires_at": 3600, "last_heartbeat_at": -3000},
+        {"lease_expires_at": -60, "last_heartbeat_at": -1},  # it beats, and renews nothing
+        {"status": "queued", "lease_expires_at": -60},
+        {"status": "done", "lease_expires_at": -60},
+        {"status": "failed", "lease_expires_at": -60},
+        {"lease_expires_at": None, "last_heartbeat_at": None},  # a worker of old: see below
+    ],
+    ids=lambda facts: " ".join(f"{name}={value}" for name, value in facts.items()),
+)
+@pytest.mark.accepts("REAP-042", "REAP-081")
+async def test_a_row_that_nobody_lost_is_left_exactly_as_it_is(shop: Product, facts: dict[str, Any]) -> None:
+    id_ = await shop.add(**{"status": "processing", "locked_by": "clipper-1", "attempt_count": 1} | facts)
+    before = await shop.row(id_)
+
+    assert await reap(shop) == []
+    assert (await shop.row(id_), await shop.events(id_)) == (before, [])
+
+
+async def test_a_lease_that_ran_out_is_ended_although_the_row_may_not_run_yet(shop: Product) -> None:
+    soon, spent = (
+        await shop.stuck(next_earliest_run_at=9000),
+        await shop.stuck(next_earliest_run_at=9000, attempt_count=3),
+    )
+
+    assert len(await reap(shop)) == 2
+    assert ((await shop.row(soon))["status"], (await shop.row(spent))["status"]) == ("queued", "failed")
+
+
+@pytest.mark.accepts("REAP-001", "REAP-081")
+async def test_a_row_without_a_lease_is_given_one_first_and_only_reaped_when_that_ran_out(
+    shop: Product,
+) -> None:
+    id_ = await shop.add(status="processing", created_at=-90_000, updated_at=-4000)
+    fresh = await shop.add(status="processing", created_at=-90_000, updated_at=-3000)
+
+    assert await reap(shop) == []
+    row, wait = await shop.row(id_), await shop.left(id_, "lease_expires_at")
+    assert wait is not None
+    assert (row["status"], row["attempt_count"], 3590 < wait <= 3600) == ("processing", 0, True)
+    assert types(await shop.events(id_)) == ["reaper:adopted"]
+    assert await shop.left(fresh, "lease_expires_at") is None
+
+    assert await reap(shop) == []
+    await shop.age(3700)
+    assert [outcome.lease.id for outcome in await reap(shop)] == [id_]
+    assert types(await shop.events(id_)) == ["reaper:adopted", "reaper:requeued"]
+    assert types(await shop.events(fresh)) == ["reaper:adopted"]  # its grace was over meanwhile
+
+
+async def test_a_row_that_was_given_a_lease_is_safe_while_its_old_worker_beats(shop: Product) -> None:
+    id_ = await shop.add(status="processing", created_at=-90_000, updated_at=-4000)
+    await reap(shop)
+    await shop.age(3700)
+    await shop.say("UPDATE jobs SET last_heartbeat_at = now()")
+
+    assert await reap(shop) == []
+    await shop.age(200)
+    assert await reap(shop) == []
+    await shop.age(101)  # 300 seconds after its last beat
+    assert [outcome.lease.id for outcome in await reap(shop)] == [id_]
+
+
+@pytest.mark.parametrize("end", ["infinity", "9999-01-01"])
+async def test_a_lease_that_would_never_end_is_replaced(shop: Product, end: str) -> None:
+    id_ = await shop.stuck(last_heartbeat_at=-4000, created_at=-9000, updated_at=-9000)
+    await shop.say("UPDATE jobs SET lease_expires_at = %s::timestamptz", end)
+
+    assert await reap(shop) == []
+    wait = await shop.left(id_, "lease_expires_at")
+    assert wait is not None
+    assert 3590 < wait <= 3600
+
+
+async def test_a_worker_that_does_not_count_does_not_make_a_row_run_for_ever(shop: Product) -> None:
+    id_ = await shop.add("asr_jobs", created_at=-90_000, updated_at=-90_000)
+    ends = []
+    with OldWorker(shop.url) as worker:
+        for _ in range(3):
+            assert worker.take("asr_jobs") == id_  # and dies
+            assert await reap(shop, grace=60.0) == []
+            await shop.age(61, "asr_jobs")
+            await reap(shop, grace=60.0)
+            ends.append((await shop.row(id_, "asr_jobs"))["status"])
+            await shop.age(1000, "asr_jobs")
+
+    assert ends == ["queued", "queued", "failed"]
+    assert (await shop.row(id_, "asr_jobs"))["attempt_count"] == 3
+
+
+async def test_a_worker_that_counts_is_not_counted_twice(shop: Product) -> None:
+    id_ = await shop.stuck(attempt_count=1)
+    await reap(shop)
+    await shop.say(
+        "UPDATE jobs SET status = 'processing', attempt_count = 2, lease_expires_at = now() - interval '1 s'"
+    )
+
+    await reap(shop)
+
+    row = await shop.row(id_)
+    assert (row["status"], row["attempt_count"]) == ("queued", 2)
+
+
+@pytest.mark.accepts("REAP-090", "REAP-091")
+async def test_a_row_that_somebody_has_locked_is_left_to_him(shop: Product) -> None:
+    locked, free = await shop.stuck(), await shop.stuck()
+    async with session(shop.url) as other:
+        await other.execute("SELECT 1 FROM jobs WHERE id::text = %s FOR UPDATE", [locked])
+
+        done = await asyncio.wait_for(reap(shop), 5)
+        assert [outcome.lease.id for outcome in done] == [free]
+        await other.execute(
+            "UPDATE jobs SET lease_expires_at = now() + interval '5 min' WHERE id::text = %s", [locked]
+        )
+        await other.commit()
+    assert await reap(shop) == []  # it was renewed
+
+
+@pytest.mark.accepts("REAP-090")
+async def test_state_and_event_are_one_step(shop: Product, monkeypatch: pytest.MonkeyPatch) -> None:
+    id_ = await shop.stuck()
+    before = await shop.row(id_)
+
+    def torn(*_: Any) -> Any:
+        raise RuntimeError("the reaper dies between the two")
+
+    monkeypatch.setattr("unstuck.stores.postgres.adopted.reaping.tell", torn)
+    async with tables(shop.url) as opened:
+        with pytest.raises(RuntimeError):
+            await Reaper(opened).recover()
+    assert (await shop.row(id_), await shop.events(id_)) == (before, [])
+
+
+async def test_events_of_a_second_table_are_written_although_a_foreign_key_keeps_them_out(
+    shop: Product,
+) -> None:
+    await shop.say(FOREIGN_KEY)
+    await shop.say("ALTER TABLE job_events ALTER job_id DROP NOT NULL")
+    clip, asr = await shop.stuck(), await shop.stuck("asr_jobs")
+
+    await reap(shop)
+
+    found = await shop.say(
+        "SELECT job_id::text, data #>> '{details,job_id}', data ->> 'table' FROM job_events"
+    )
+    assert set(found) == {(clip, clip, "jobs"), (None, asr, "asr_jobs")}
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        FOREIGN_KEY,  # and NOT NULL: there is no way to write an event of asr_jobs
+        "ALTER TABLE job_events ADD CHECK (type NOT LIKE 'reaper:%')",
+        "ALTER TABLE job_events ADD worth integer NOT NULL",
+        "DROP TABLE job_events",
+    ],
+)
+async def test_rows_are_recovered_even_if_their_events_cannot_be_written_and_the_log_has_them(
+    shop: Product, caplog: pytest.LogCaptureFixture, harm: str
+) -> None:
+    id_ = await shop.stuck("asr_jobs")
+    await shop.say(harm)
+
+    await reap(shop)
+
+    assert (await shop.row(id_, "asr_jobs"))["status"] == "queued"
+    [told] = [record for record in caplog.records if "events could not be written" in record.message]
+    assert told.levelno == logging.ERROR
+    assert f'"job_id": "{id_}"' in told.message

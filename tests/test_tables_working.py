@@ -1,0 +1,390 @@
+"""A worker on tables that a product made for itself: it claims, beats for and settles rows."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from support.postgres import Postgres
+from support.product import Product, product, types
+from support.waiting import until_async
+from support.work import at_work, burst
+
+from unstuck import (
+    ConfigError,
+    Jobs,
+    Permanent,
+    Reaper,
+    SchemaError,
+    Snooze,
+    Unstuck,
+    current_job,
+    open_store,
+)
+from unstuck.model import Beat, Filter, Lease, Settled, Status, Verdict, Worker, completed, released, retried
+from unstuck.profiles import pipeline
+from unstuck.store import Share, Store
+from unstuck.stores.postgres.adopting import AdoptingStore
+from unstuck.testing.conformance.given import new, trouble
+
+pytestmark = pytest.mark.anyio
+TABLES = "?table=jobs&table=asr_jobs"
+
+
+@pytest.fixture
+async def shop(postgres_server: Postgres) -> AsyncIterator[Product]:
+    async with product(postgres_server) as made:
+        yield made
+
+
+@pytest.fixture
+async def store(shop: Product) -> AsyncIterator[Store]:
+    async with open_store(shop.url + TABLES) as opened:
+        await opened.migrate()
+        yield opened
+
+
+@pytest.fixture
+async def app(shop: Product) -> AsyncIterator[Unstuck]:
+    app = Unstuck(shop.url + TABLES)
+    app.queue("jobs", **pipeline())
+    app.queue("asr_jobs", **pipeline())
+    async with app:
+        yield app
+
+
+async def taken(
+    store: Store, limit: int = 1, table: str = "jobs", owner: str = "w", seconds: float = 20.0
+) -> Any:
+    return await store.lease({table: Share(seconds, limit)}, limit, owner)
+
+
+@pytest.mark.accepts("REAP-030", "REAP-031")
+@pytest.mark.parametrize(
+    ("table", "facts", "seconds"),
+    [
+        ("jobs", {}, 300),
+        ("jobs", {"expected_duration_ms": 100_000}, 600),  # a clip
+        ("asr_jobs", {"expected_duration_ms": 100_000}, 1200),
+        ("jobs", {"stage": "burnin", "expected_duration_ms": 100_000}, 800),
+        ("jobs", {"stage": "burnin", "expected_duration_ms": 1000}, 300),
+        ("jobs", {"stage": "mux", "expected_duration_ms": 400_000}, 400),
+        ("jobs", {"expected_duration_ms": 2_000_000_000}, 604_800),
+        ("jobs", {"expected_duration_ms": -5}, 300),
+    ],
+)
+async def test_a_claim_is_leased_for_what_its_stage_needs(
+    shop: Product, store: Store, table: str, facts: dict[str, Any], seconds: float
+) -> None:
+    id_ = await shop.add(table, **facts)
+
+    [job] = await taken(store, table=table)
+
+    row, left = await shop.row(id_, table), await shop.left(id_, "lease_expires_at", table)
+    assert left is not None
+    assert seconds - 2 < left <= seconds
+    assert (row["status"], row["attempt_count"], row["locked_by"]) == ("processing", 1, f"w#{job.fence}")
+    assert row["last_heartbeat_at"] is not None
+
+
+async def test_factors_and_floor_are_the_environments(shop: Product, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASR_SLA_FACTOR", "20")
+    monkeypatch.setenv("QUEUE_VISIBILITY_SEC", "90")
+    long, short = await shop.add("asr_jobs", expected_duration_ms=10_000), await shop.add("asr_jobs")
+
+    async with open_store(shop.url + TABLES) as store:
+        await store.migrate()
+        assert len(await taken(store, 2, "asr_jobs")) == 2
+    for id_, seconds in ((long, 200), (short, 90)):
+        left = await shop.left(id_, "lease_expires_at", "asr_jobs")
+        assert left is not None
+        assert seconds - 2 < left <= seconds
+
+
+async def test_only_rows_that_are_due_are_claimed_and_each_only_once(shop: Product, store: Store) -> None:
+    due = [await shop.add(), await shop.add(next_earliest_run_at=-5)]
+    others = [
+        await shop.add(next_earliest_run_at=60),
+        await shop.add(status="processing", next_earliest_run_at=-5),
+        await shop.add(status="done", next_earliest_run_at=-5),
+        await shop.add(status="failed", next_earliest_run_at=-5),
+    ]
+    before = [await shop.row(id_) for id_ in others]
+
+    claimed = await asyncio.gather(*(taken(store, 10, owner=f"w{number}") for number in range(8)))
+
+    assert sorted(job.id for jobs in claimed for job in jobs) == sorted(due)
+    assert [await shop.row(id_) for id_ in others] == before
+    assert await taken(store, 10) == []
+
+
+@pytest.mark.accepts("REAP-051")
+async def test_a_row_that_was_put_back_is_not_taken_before_its_time_and_then_is(
+    shop: Product, app: Unstuck
+) -> None:
+    ran = asyncio.Event()
+
+    @app.task(name="jobs", queue="jobs")
+    async def clip(row: dict[str, Any]) -> None:
+        ran.set()
+
+    id_ = await shop.stuck(lease_expires_at=-1, last_heartbeat_at=-2)
+    async with at_work(app):
+
+        async def put_back() -> bool:
+            return (await shop.row(id_))["status"] == "queued"
+
+        await until_async(put_back, 10, "the reaper of the worker")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(ran.wait(), 1.0)
+        await shop.say("UPDATE jobs SET next_earliest_run_at = now() - interval '1 s'")
+        await asyncio.wait_for(ran.wait(), 10)  # nobody has to publish it anew
+    assert types(await shop.events(id_)) == ["reaper:requeued", "leased", "completed"]
+
+
+@pytest.mark.accepts("REAP-040", "REAP-041")
+async def test_a_beat_renews_for_as_long_as_the_stage_needs_that_the_row_is_in_now(
+    shop: Product, store: Store
+) -> None:
+    id_ = await shop.add(expected_duration_ms=100_000)
+    [job] = await taken(store)
+    assert 10.0 <= pipeline({})["heartbeat"] <= 15.0
+    for stage, seconds in ((None, 600), ("asr", 1200), (None, 1200), ("burnin", 800)):
+        await shop.age(100)
+        pulse = await store.heartbeat(Worker(id="w", queues=("jobs",)), [Beat(job.lease, 20.0, stage=stage)])
+
+        assert pulse.verdicts == {job.lease: Verdict.HELD}
+        left, heard = await shop.left(id_, "lease_expires_at"), await shop.left(id_, "last_heartbeat_at")
+        assert left is not None
+        assert heard is not None
+        assert seconds - 2 < left <= seconds
+        assert -2 < heard <= 0
+    assert (await shop.row(id_))["stage"] == "burnin"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "status = 'queued', locked_by = NULL",
+        "status = 'failed'",
+        "locked_by = 'somebody else'",
+        "locked_by = 'w#1'",
+        "locked_by = NULL",
+    ],
+)
+async def test_whoever_lost_a_row_can_neither_beat_for_it_nor_end_it(
+    shop: Product, store: Store, change: str
+) -> None:
+    id_ = await shop.add()
+    [job] = await taken(store)
+    await shop.say(f"UPDATE jobs SET lease_expires_at = NULL, {change}")
+    before = await shop.row(id_)
+
+    pulse = await store.heartbeat(Worker(id="w", queues=("jobs",)), [Beat(job.lease, 300.0)])
+    assert pulse.verdicts == {job.lease: Verdict.LOST}
+    for outcome in (completed(job.lease), released(job.lease), retried(job.lease, trouble(), 5.0)):
+        assert await store.settle([outcome]) == [Settled.LOST]
+    assert await shop.row(id_) == before
+
+
+async def test_a_settle_whose_answer_was_lost_is_repeated(shop: Product, store: Store) -> None:
+    await shop.add()
+    [job] = await taken(store)
+
+    assert await store.settle([completed(job.lease, {"ok": 1})]) == [Settled.APPLIED]
+    assert await store.settle([completed(job.lease, {"ok": 1})]) == [Settled.REPEATED]
+    assert await store.settle([retried(job.lease, trouble(), 5.0)]) == [Settled.LOST]
+
+
+async def test_attempts_are_counted_once_and_given_back_by_a_release(shop: Product, store: Store) -> None:
+    id_ = await shop.add()
+    counts = []
+    for outcome in (
+        released,
+        lambda lease: retried(lease, trouble(), 0.0),
+        lambda lease: retried(lease, trouble(), 0.0),
+    ):
+        [job] = await taken(store)
+        counts.append(job.attempts)
+        await store.settle([outcome(job.lease)])
+    assert (counts, (await shop.row(id_))["attempt_count"]) == ([1, 1, 2], 2)
+
+
+async def test_a_row_whose_handler_fails_waits_unlocked_and_fails_in_the_end(
+    shop: Product, app: Unstuck
+) -> None:
+    tries = []
+
+    @app.task(name="jobs", queue="jobs")
+    async def clip(row: dict[str, Any]) -> None:
+        tries.append(row["attempt_count"])
+        raise ConnectionError("the bucket is away")
+
+    id_ = await shop.add()
+    for _ in range(3):
+        await burst(app)
+        row = await shop.row(id_)
+        assert (row["locked_by"], row["lease_expires_at"]) == (None, None)
+        await shop.age(1000)
+
+    assert (tries, row["status"], row["fail_code"]) == ([1, 2, 3], "failed", "ConnectionError")
+    assert row["fail_reason"] == row["error_message"] == "the bucket is away"
+    assert types(await shop.events(id_)) == [
+        "leased",
+        "retried",
+        "leased",
+        "retried",
+        "leased",
+        "failed",
+        "alert",
+    ]
+
+
+async def test_a_row_that_waits_for_something_else_holds_no_lease_meanwhile(
+    shop: Product, app: Unstuck
+) -> None:
+    @app.task(name="jobs", queue="jobs")
+    async def clip(row: dict[str, Any]) -> None:
+        raise Snooze(600)  # its subtitles are not there yet
+
+    id_ = await shop.add()
+    await burst(app)
+    row = await shop.row(id_)
+    assert (row["status"], row["attempt_count"], row["lease_expires_at"]) == ("queued", 0, None)
+    await shop.age(500)
+    assert await Reaper(cast(Store, (await app.jobs()).store)).recover() == []
+
+
+@pytest.mark.accepts("REAP-002", "REAP-034")
+async def test_a_long_row_that_says_its_stage_is_not_reaped(shop: Product, app: Unstuck) -> None:
+    go_on = asyncio.Event()
+
+    @app.task(name="jobs", queue="jobs")
+    async def clip(row: dict[str, Any]) -> None:
+        current_job().stage("burnin", expected=200.0)
+        await go_on.wait()
+
+    id_ = await shop.add()
+    async with at_work(app):
+
+        async def long() -> bool:
+            left = await shop.left(id_, "lease_expires_at")
+            return left is not None and left > 1000
+
+        await until_async(long, 10, "the beat that tells of the stage")
+        await shop.age(900)
+        assert await Reaper((await app.jobs()).store).recover() == []
+        go_on.set()
+
+        async def done() -> bool:
+            return (await shop.row(id_))["status"] == "done"
+
+        await until_async(done, 10, "its end")
+
+
+async def test_what_follows_a_row_is_enqueued_with_its_end(shop: Product, app: Unstuck) -> None:
+    told = []
+
+    @app.task
+    async def publish(id: str) -> None:
+        told.append(id)
+
+    @app.task(name="asr_jobs", queue="asr_jobs")
+    async def listen(row: dict[str, Any]) -> dict[str, str]:
+        current_job().then(publish.call(row["id"]))
+        return {"text": "hello"}
+
+    id_ = await shop.add("asr_jobs")
+    await burst(app)
+    await burst(app)
+
+    assert told == [id_]
+    [_, done] = await shop.events(id_)
+    assert (done["table"], done["details"]["result"]) == ("asr_jobs", {"text": "hello"})
+
+
+async def test_operators_see_and_change_rows_as_they_do_jobs(shop: Product, store: Store) -> None:
+    jobs = Jobs(store)
+    ids = [await shop.add(created_at=-60 + number) for number in range(4)]
+    [first] = await taken(store)
+    assert first.id == ids[0]
+    assert (await jobs.get(ids[0])).owner == "w"
+    assert await jobs.cancel(ids[:2]) == 2
+    pulse = await store.heartbeat(Worker(id="w", queues=("jobs",)), [Beat(first.lease, 300.0)])
+    assert pulse.verdicts == {first.lease: Verdict.CANCELLED}
+
+    [counts] = [of for of in await jobs.counts() if of.queue == "jobs"]
+    assert (counts.pending, counts.processing, counts.failed) == (2, 0, 2)
+    page = await jobs.find(Filter(queue="jobs"), 3)
+    rest = await jobs.find(Filter(queue="jobs"), 3, page.cursor)
+    assert [job.id for job in [*page.jobs, *rest.jobs]] == ids[::-1]
+    assert await jobs.retry_failed_jobs() == 0  # nobody wants those back
+    assert await jobs.retry(Filter(queue="jobs", status=Status.FAILED)) == 2
+    assert types(await shop.events(ids[0])) == ["leased", "cancelled", "requeued"]
+    assert [event.type for event in await jobs.events(job=first.ref)] == ["leased", "cancelled", "requeued"]
+
+
+async def test_a_pause_stops_claims_and_a_limit_bounds_what_runs(shop: Product, store: Store) -> None:
+    for _ in range(5):
+        await shop.add()
+    await store.pause("jobs", "the disk is full")
+    assert await taken(store, 5) == []
+    await store.resume("jobs")
+
+    share = {"jobs": Share(20.0, 5, 2)}
+    found = await asyncio.gather(*(store.lease(share, 5, f"w{number}") for number in range(4)))
+    assert sum(len(jobs) for jobs in found) == 2
+
+
+async def test_rows_are_added_by_those_who_own_the_table(store: Store) -> None:
+    with pytest.raises(
+        ConfigError, match=r"queue 'jobs' is the table jobs: insert a row there, status = 'queued'"
+    ):
+        await store.enqueue([new(queue="jobs")])
+    assert await store.delete(Filter(queue="jobs")) == 0
+
+
+async def test_leases_that_a_worker_does_not_know_of_are_told_to_it(shop: Product, store: Store) -> None:
+    id_ = await shop.add()
+    [job] = await taken(store)
+
+    pulse = await store.heartbeat(Worker(id="w", queues=("jobs",)), [])
+    assert pulse.strangers == [Lease("jobs", id_, job.fence)]
+    assert (await store.heartbeat(Worker(id="other", queues=("jobs",)), [])).strangers == []
+
+
+async def test_the_rows_of_a_dead_worker_are_ended_at_once(shop: Product, store: Store) -> None:
+    mine, other = await shop.add(), await shop.add()
+    await taken(store, owner="w1")
+    await taken(store, owner="w2")
+
+    [outcome] = await Reaper(store).recover(of="w1", cause="killed by signal 9")
+
+    assert (outcome.lease.id, (await shop.row(other))["status"]) == (mine, "processing")
+    assert types(await shop.events(mine)) == ["leased", "crash:requeued"]
+
+
+async def test_a_table_that_lost_a_column_is_told_and_worked_on_again_when_it_is_back(
+    shop: Product, store: Store
+) -> None:
+    id_ = await shop.add()
+    await taken(store)
+    await shop.say("ALTER TABLE jobs RENAME locked_by TO holder")
+    with pytest.raises(SchemaError, match="locked_by"):
+        await taken(store)
+    await shop.say("ALTER TABLE jobs RENAME holder TO locked_by")
+    await shop.say("UPDATE jobs SET status = 'queued'")
+    assert [job.id for job in await taken(store)] == [id_]
+    assert isinstance(store, AdoptingStore)
+
+
+async def test_a_permanent_error_fails_a_row_at_once(shop: Product, app: Unstuck) -> None:
+    @app.task(name="jobs", queue="jobs")
+    async def clip(row: dict[str, Any]) -> None:
+        raise Permanent("no such video")
+
+    id_ = await shop.add()
+    await burst(app)
+
+    row = await shop.row(id_)
+    assert (row["status"], row["attempt_count"], row["error_message"]) == ("failed", 1, "no such video")
