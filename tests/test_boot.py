@@ -184,6 +184,7 @@ async def test_a_file_of_the_first_release_is_recovered_as_it_is(tmp_path: Path)
         old.execute(insert, ("after",))
         old.close()
         assert len(await reaper.recover()) == 1
+        assert reaper._store is not None
         jobs = (await reaper._store.find(Filter())).jobs
 
     assert {(job.id, job.status, job.crashes) for job in jobs} == {

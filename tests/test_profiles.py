@@ -205,7 +205,7 @@ async def test_a_stage_is_leased_for_its_factor_times_what_it_is_expected_to_tak
 
 
 def test_a_queue_of_media_is_as_the_environment_says_without_any_variable() -> None:
-    policy = Policy(**pipeline({}))
+    policy = Policy(**pipeline({}))  # type: ignore[arg-type]
 
     assert (policy.lease, policy.lapse_backoff) == (300.0, (30.0, 120.0, 600.0))
     assert (policy.heartbeat, policy.max_crashes, policy.retention) == (12.0, None, 14.0)
@@ -241,8 +241,10 @@ def test_what_lost_its_worker_waits_four_times_longer_each_time(
         ),
         (
             {"JOB_BACKOFF_MS_BASE": "500", "QUEUE_RETRY_BACKOFF_MS_MAX": "499"},
-            "QUEUE_RETRY_BACKOFF_MS_MAX is 499, but the first delay is 500 ms (JOB_BACKOFF_MS_BASE): "
-            "the longest must be at least the first",
+            (
+                "QUEUE_RETRY_BACKOFF_MS_MAX is 499, but the first delay is 500 ms (JOB_BACKOFF_MS_BASE): "
+                "the longest must be at least the first"
+            ),
         ),
     ],
 )
@@ -256,7 +258,7 @@ def test_a_factor_of_a_policy_is_a_number_from_1_to_1000(factors: Any) -> None:
 
 
 def test_the_shortest_lease_of_a_pipeline_is_one_that_a_policy_takes() -> None:
-    assert Policy(**pipeline({"JOB_LEASE_SEC": "30"})).lease == 30
+    assert Policy(**pipeline({"JOB_LEASE_SEC": "30"})).lease == 30  # type: ignore[arg-type]
 
 
 @pytest.mark.accepts("REAP-050")

@@ -110,7 +110,7 @@ async def test_claims_beats_and_twenty_reapers_at_once_leave_a_history_that_adds
 
         async def over() -> bool:
             [(left,)] = await shop.say("SELECT count(*) FROM jobs WHERE status IN ('queued', 'processing')")
-            return left == 0
+            return bool(left == 0)
 
         async with asyncio.TaskGroup() as group:
             for number, store in enumerate(stores):
@@ -148,7 +148,7 @@ async def test_old_workers_go_on_beside_a_reaper(postgres_server: Postgres) -> N
 
             def work() -> int:
                 with OldWorker(shop.url) as worker:
-                    return sum(worker.finish(id_) is None for id_ in iter(worker.take, None))
+                    return sum(worker.finish(id_) for id_ in iter(worker.take, None))
 
             counts = asyncio.gather(*(asyncio.to_thread(work) for _ in range(4)))
             while not counts.done():
@@ -200,7 +200,7 @@ async def test_a_reaper_outlives_its_server(postgres_server: Postgres) -> None:
                 id_ = await shop.stuck(lease_expires_at=-1, last_heartbeat_at=-1.5)
 
                 async def put_back() -> bool:
-                    return (await shop.row(id_))["status"] == "queued"
+                    return await shop.status(id_) == "queued"
 
                 await until_async(put_back, 20, "the reaper to act")
             assert not running.done()

@@ -149,7 +149,8 @@ async def test_the_environment_says_how_long_rows_wait_and_how_often_they_are_tr
 )
 @pytest.mark.accepts("REAP-042", "REAP-081")
 async def test_a_row_that_nobody_lost_is_left_exactly_as_it_is(shop: Product, facts: dict[str, Any]) -> None:
-    id_ = await shop.add(**{"status": "processing", "locked_by": "clipper-1", "attempt_count": 1} | facts)
+    usual: dict[str, Any] = {"status": "processing", "locked_by": "clipper-1", "attempt_count": 1}
+    id_ = await shop.add(**usual | facts)
     before = await shop.row(id_)
 
     assert await reap(shop) == []

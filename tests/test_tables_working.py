@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.postgres import Postgres
@@ -132,7 +132,7 @@ async def test_a_row_that_was_put_back_is_not_taken_before_its_time_and_then_is(
     async with at_work(app):
 
         async def put_back() -> bool:
-            return (await shop.row(id_))["status"] == "queued"
+            return await shop.status(id_) == "queued"
 
         await until_async(put_back, 10, "the reaper of the worker")
         with pytest.raises(TimeoutError):
@@ -252,7 +252,7 @@ async def test_a_row_that_waits_for_something_else_holds_no_lease_meanwhile(
     row = await shop.row(id_)
     assert (row["status"], row["attempt_count"], row["lease_expires_at"]) == ("queued", 0, None)
     await shop.age(500)
-    assert await Reaper(cast(Store, (await app.jobs()).store)).recover() == []
+    assert await Reaper((await app.jobs()).store).recover() == []
 
 
 @pytest.mark.accepts("REAP-002", "REAP-034")
@@ -277,7 +277,7 @@ async def test_a_long_row_that_says_its_stage_is_not_reaped(shop: Product, app: 
         go_on.set()
 
         async def done() -> bool:
-            return (await shop.row(id_))["status"] == "done"
+            return await shop.status(id_) == "done"
 
         await until_async(done, 10, "its end")
 

@@ -94,6 +94,9 @@ class Product:
         row: Row = json.loads(text)
         return row
 
+    async def status(self, id_: str, table: str = "jobs") -> str:
+        return str((await self.row(id_, table))["status"])
+
     async def left(self, id_: str, column: str, table: str = "jobs") -> float | None:
         """Seconds until a time of a row, negative if it is past."""
         sql = (
@@ -173,8 +176,10 @@ class OldWorker:
         ).fetchall()
         return found[0][0] if found else None
 
-    def finish(self, id_: str, table: str = "jobs") -> None:
-        self._connection.execute(f"UPDATE {table} SET status = 'done' WHERE id::text = %s".encode(), [id_])
+    def finish(self, id_: str, table: str = "jobs") -> int:
+        """How many rows that ended: one."""
+        sql = f"UPDATE {table} SET status = 'done' WHERE id::text = %s"
+        return self._connection.execute(sql.encode(), [id_]).rowcount
 
 
 def types(events: Sequence[Row]) -> list[str]:

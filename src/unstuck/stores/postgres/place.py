@@ -61,9 +61,9 @@ class Place:
 def place(parts: SplitResult, shown: str, layouts: Sequence[Layout] = ()) -> Place:
     """What a ``postgresql://`` URL means; options that are none of ours are the driver's."""
     pairs = parse_qsl(parts.query, keep_blank_values=True)
-    options, tables = dict(pairs), [value for name, value in pairs if name == "table"]
+    options = dict(pairs)
     options.pop("table", None)
-    layouts = (*(_layout(table, options) for table in dict.fromkeys(tables)), *layouts)
+    layouts = (*_layouts(pairs, options), *layouts)
     schema = options.pop("schema", "unstuck")
     events = options.pop("events", "exceptional")
     pooler = options.pop("pooler", "session")
@@ -95,10 +95,13 @@ def place(parts: SplitResult, shown: str, layouts: Sequence[Layout] = ()) -> Pla
     return Place(conninfo, schema, events == "all", pooled, tuple(layouts))
 
 
-def _layout(table: str, options: dict[str, str]) -> Layout:
-    """What ``table=clips&clips.attempts=tries`` says."""
-    names = {name: name.removeprefix(f"{table}.") for name in options if name.startswith(f"{table}.")}
-    return layout_with(table, {called: options.pop(name) for name, called in names.items()})
+def _layouts(pairs: Sequence[tuple[str, str]], options: dict[str, str]) -> list[Layout]:
+    """What ``table=jobs&clips.attempts=tries`` says of two tables; it is taken out of the options."""
+    found: dict[str, dict[str, str]] = {value: {} for name, value in pairs if name == "table"}
+    for name in [name for name in options if "." in name]:
+        table, _, called = name.rpartition(".")
+        found.setdefault(table, {})[called] = options.pop(name)
+    return [layout_with(table, names) for table, names in found.items()]
 
 
 def _session(settings: Mapping[str, str], given: str) -> str:

@@ -1,0 +1,207 @@
+"""Tables with other names, words, types and fewer columns than most; and layouts that cannot be."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.postgres import Postgres
+from support.product import Product, product, tables
+from support.work import burst
+
+from unstuck import ConfigError, Layout, Reaper, SchemaError, Terms, Unstuck, open_store
+from unstuck.store import Share
+from unstuck.stores import open_tables
+
+pytestmark = pytest.mark.anyio
+OTHER = """
+CREATE SCHEMA "Media";
+CREATE TABLE "Media"."Clips" (
+    "clipId" bigserial PRIMARY KEY, state varchar(12) NOT NULL DEFAULT '0% done', tries smallint, "lockedBy" varchar(200),
+    "leaseUntil" timestamptz, "errorMessage" varchar(20), url text
+);
+CREATE TABLE "Media"."History" (
+    "historyId" uuid NOT NULL, clip text NOT NULL, kind text NOT NULL, body json NOT NULL, happened timestamptz NOT NULL
+);
+"""
+CLIPS = Layout(
+    "Media.Clips", id="clipId", status="state", attempts="tries", owner="lockedBy", lease="leaseUntil",
+    error_message="errorMessage", queued="0% done", processing="50% done", done="100% done", failed="it's off",
+    events="Media.History", event_job="clip", event_type="kind", event_data="body", event_at="happened",
+    terms=Terms(max_attempts=2, lease=60.0, backoff=(5.0,)),
+)  # fmt: skip
+LEAST = (
+    "CREATE TABLE jobs (id text PRIMARY KEY, status text, attempt_count bigint, lease_expires_at timestamptz)"
+)
+NAIVE = """
+ALTER DATABASE {database} SET TimeZone = 'Asia/Kolkata';
+CREATE TABLE jobs (
+    id integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY, status text NOT NULL DEFAULT 'queued', attempt_count integer,
+    locked_by text, lease_expires_at timestamp, last_heartbeat_at timestamp, next_earliest_run_at timestamp,
+    created_at timestamp DEFAULT now()
+)
+"""
+
+
+@pytest.fixture
+async def clips(postgres_server: Postgres) -> AsyncIterator[Product]:
+    async with product(postgres_server, OTHER) as made:
+        yield made
+
+
+@pytest.mark.accepts("REAP-004")
+def test_the_usual_names_are_those_that_such_tables_have() -> None:
+    jobs, asr = Layout("jobs"), Layout("asr_jobs")
+
+    assert (jobs.status, jobs.beat, jobs.attempts) == ("status", "last_heartbeat_at", "attempt_count")
+    assert (jobs.lease, jobs.owner, jobs.run_at) == ("lease_expires_at", "locked_by", "next_earliest_run_at")
+    assert (jobs.queued, jobs.processing, jobs.done, jobs.failed) == (
+        "queued",
+        "processing",
+        "done",
+        "failed",
+    )
+    assert (jobs.events, jobs.event_data, jobs.usual_stage, asr.usual_stage) == (
+        "job_events",
+        "data",
+        "clip",
+        "asr",
+    )
+
+
+async def test_a_table_may_call_everything_otherwise(clips: Product) -> None:
+    stuck = 'INSERT INTO "Media"."Clips" (state, tries, "lockedBy", "leaseUntil") VALUES (%s, %s, %s, now() - %s::interval)'
+    for tries in (1, 2):
+        await clips.say(stuck, "50% done", tries, "old one", "1 min")
+    await clips.say(stuck, "100% done", 1, None, "1 min")
+
+    async with tables(clips.url, CLIPS) as opened:
+        done = await Reaper(opened).recover()
+
+    assert [outcome.word for outcome in done] == ["retried", "failed"]
+    rows = await clips.say(
+        'SELECT state, tries, "lockedBy", "leaseUntil", "errorMessage" FROM "Media"."Clips" ORDER BY 1'
+    )
+    assert rows == [
+        ("0% done", 1, None, None, None),
+        ("100% done", 1, None, rows[1][3], None),
+        ("it's off", 2, None, None, "worker old one was h"),  # as much as there is room for
+    ]
+    told = await clips.say('SELECT clip, kind, body ->> \'table\' FROM "Media"."History" ORDER BY kind')
+    assert told == [
+        ("2", "alert", "Media.Clips"),
+        ("2", "reaper:failed(timeout)", "Media.Clips"),
+        ("1", "reaper:requeued", "Media.Clips"),
+    ]
+
+
+async def test_a_url_can_say_the_names_and_a_worker_works_by_them(clips: Product) -> None:
+    names = {
+        "id": "clipId", "status": "state", "attempts": "tries", "owner": "lockedBy", "lease": "leaseUntil",
+        "queued": "0%25 done", "processing": "50%25 done", "done": "100%25 done", "failed": "off",
+        "events": "Media.History", "event_job": "clip", "event_type": "kind", "event_data": "body", "task": "clip",
+    }  # fmt: skip
+    options = "&".join(f"Media.Clips.{name}={value}" for name, value in names.items())
+    app, seen = Unstuck(f"{clips.url}?{options}"), []
+
+    @app.task(queue="Media.Clips", lease=30.0)
+    async def clip(row: dict[str, Any]) -> None:
+        seen.append((row["clipId"], row["url"]))
+
+    await clips.say("INSERT INTO \"Media\".\"Clips\" (url) VALUES ('a.mp4'), ('b.mp4')")
+    async with app:
+        await burst(app)
+
+    assert sorted(seen) == [(1, "a.mp4"), (2, "b.mp4")]
+    assert await clips.say('SELECT DISTINCT state, tries FROM "Media"."Clips"') == [("100% done", 1)]
+
+
+async def test_a_table_with_nothing_but_the_least_is_reaped(
+    postgres_server: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with product(postgres_server, LEAST) as shop:
+        for number, attempts in enumerate((None, 1, 3)):
+            await shop.add(id=f"j{number}", status="processing", attempt_count=attempts, lease_expires_at=-60)
+        await shop.add(id="new", status="processing")
+
+        async with tables(shop.url, "jobs") as opened:
+            assert len(await Reaper(opened).recover()) == 3
+            assert len(await Reaper(opened).recover()) == 0
+
+        found = await shop.say(
+            "SELECT id, status, attempt_count, lease_expires_at IS NULL FROM jobs ORDER BY id"
+        )
+        assert found == [
+            ("j0", "queued", 1, True), ("j1", "queued", 1, True), ("j2", "failed", 3, True),
+            ("new", "processing", None, False),
+        ]  # fmt: skip
+        assert "events could not be written to job_events: there is no table job_events" in caplog.text
+        async with open_store(f"{shop.url}?table=jobs") as store:
+            await store.migrate()
+            with pytest.raises(
+                SchemaError, match="no column locked_by, which a worker needs: run unstuck init"
+            ):
+                await store.lease({"jobs": Share(20.0, 1)}, 1, "w")
+
+
+async def test_times_that_do_not_say_their_zone_are_read_as_the_server_wrote_them(
+    postgres_server: Postgres,
+) -> None:
+    url = postgres_server.create_database()
+    postgres_server.execute(NAIVE.format(database=url.rpartition("/")[2]), url.rpartition("/")[2])
+    stuck = (
+        "INSERT INTO jobs (status, locked_by, attempt_count, lease_expires_at, last_heartbeat_at)"
+        " VALUES ('processing', 'w', 1, now() + interval '{}', now() - interval '300 s')"
+    )
+    name = url.rpartition("/")[2]
+    for end in ("-10 s", "10 s"):
+        postgres_server.execute(stuck.format(end), name)
+
+    async with tables(url, "jobs") as opened:
+        assert [outcome.lease.id for outcome in await Reaper(opened).recover()] == ["1"]
+    [(wait,)] = postgres_server.execute(
+        "SELECT extract(epoch FROM next_earliest_run_at - now()::timestamp)::float FROM jobs WHERE id = 1",
+        name,
+    )
+    assert 28 < wait <= 36
+    async with open_store(f"{url}?table=jobs") as store:
+        await store.migrate()
+        assert await store.lease({"jobs": Share(20.0, 1)}, 1, "w") == []  # it waits
+        postgres_server.execute("INSERT INTO jobs DEFAULT VALUES", name)
+        [job] = await store.lease({"jobs": Share(20.0, 1)}, 1, "w")
+    [(left,)] = postgres_server.execute(
+        f"SELECT extract(epoch FROM lease_expires_at - now()::timestamp)::float FROM jobs WHERE id = {job.id}",
+        name,
+    )
+    assert 295 < left <= 300
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"table": 'jobs"; DROP TABLE jobs; --'}, "table 'jobs\"; DROP TABLE jobs; --' is not allowed"),
+        ({"table": ""}, "table '' is not allowed"),
+        ({"table": "a.b.c"}, "table 'b.c' is not allowed"),
+        ({"table": "jobs", "lease": "now()"}, "column lease 'now()' is not allowed"),
+        ({"table": "jobs", "events": "a b"}, "events 'a b' is not allowed"),
+        ({"table": "jobs", "queued": ""}, "queued='' is no word of a status"),
+        ({"table": "jobs", "queued": "a\nb"}, "is no word of a status"),
+        (
+            {"table": "jobs", "queued": "done"},
+            "queued, processing, done, failed must be four different words",
+        ),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(how: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Layout(**how)
+    assert told in str(caught.value)
+
+
+async def test_a_reaper_inside_an_application_looks_after_tables(postgres_server: Postgres) -> None:
+    with pytest.raises(ConfigError, match="tables of yours can only be on PostgreSQL"):
+        open_tables("sqlite:///jobs.db", [Layout("jobs")])
+    async with product(postgres_server) as shop:
+        id_ = await shop.stuck(lease_expires_at=-1, last_heartbeat_at=-1.5)
+        async with Reaper(shop.url, tables=["jobs", Layout("asr_jobs")]) as reaper:
+            assert await shop.status(id_) == "queued"
+            assert reaper.scan_ms is not None
