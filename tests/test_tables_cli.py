@@ -19,6 +19,7 @@ from support.waiting import until_async
 
 from unstuck.stores import open_tables
 from unstuck.stores.postgres.adopted import prepare
+from unstuck.stores.postgres.adopted.table import probe
 
 pytestmark = pytest.mark.anyio
 BARE = "CREATE TABLE jobs (id bigserial PRIMARY KEY, status text NOT NULL DEFAULT 'queued', url text)"
@@ -198,6 +199,30 @@ async def test_what_the_product_has_is_not_added_again(shop: Product) -> None:
     assert re.findall(r'"unstuck_\w+"', "\n".join(sql)) == ['"unstuck_jobs_due"', '"unstuck_asr_jobs_due"']
 
 
+@pytest.mark.parametrize("name", ["lapsed", "lease", "next_end", "work"])
+async def test_what_was_prepared_is_used(postgres_server: Postgres, name: str) -> None:
+    async with product(postgres_server, BARE) as shop, open_tables(f"{shop.url}?table=jobs") as tables:
+        await shop.say("ALTER TABLE jobs ADD created_at timestamptz DEFAULT now()")
+        await tables.prepare()
+        [layout] = tables._place.layouts
+        table = await tables._desk.apart(probe(layout, "pg_temp"))
+        await shop.say("CREATE TEMP TABLE queues (name text, paused_at timestamptz)")
+        await shop.say("SET enable_seqscan = off; SET enable_bitmapscan = off")
+        values = {
+            "blind": "'[]'",
+            "limit": "10",
+            "owner": "'w'",
+            "queue": "'jobs'",
+            "seconds": "20.0",
+            "most": "5",
+        }
+        text = re.sub(r"%\((\w+)\)s", lambda found: values.get(found[1], "2000000"), table.text(name))
+        plan = "\n".join(line for (line,) in await shop.say(f"EXPLAIN {text}"))
+
+    index = "unstuck_jobs_lease" if name in ("lapsed", "next_end") else "unstuck_jobs_due"
+    assert f"Index Scan using {index}" in plan or f"Index Only Scan using {index}" in plan
+
+
 async def test_an_index_that_was_not_finished_is_made_anew(shop: Product) -> None:
     async with open_tables(f"{shop.url}?table=jobs") as tables:
         await tables.prepare()
@@ -267,7 +292,7 @@ async def test_doctor_says_what_is_stuck_and_what_a_reaper_would_do_and_changes_
     shown = unstuck(tmp_path, "doctor", url, "--table", "jobs")
     assert "requeue it, due in 30 s" in shown.stdout
     assert "clipper-1" in shown.stdout
-    assert "unstuck reap --table jobs --once" in shown.stdout
+    assert "unstuck reap --store … --table jobs --once" in shown.stdout
 
 
 async def test_doctor_says_what_a_table_lacks(shop: Product, tmp_path: Path) -> None:
@@ -283,6 +308,6 @@ async def test_doctor_says_what_a_table_lacks(shop: Product, tmp_path: Path) -> 
         "table jobs has no stage: all rows of the table have the same stage",
         "events of table jobs cannot be written, only logged: there is no table job_events",
         "last_heartbeat_at do not say their time zone",
-        "unstuck init --table jobs",
+        "unstuck init --store … --table jobs",
     ):
         assert told in answer.stdout

@@ -56,7 +56,7 @@ async def doctor_tables(
         found.append(Finding("ok", f"table {counts.queue}: {numbers}"))
         if those := [row for row in stuck if row.table == counts.queue]:
             many = f"{len(those)} or more" if len(those) >= limit else str(len(those))
-            fix = f"unstuck reap --table {counts.queue} --once, or keep it running without --once"
+            fix = f"unstuck reap --store … --table {counts.queue} --once, or keep it running without --once"
             found.append(Finding("failure", f"{many} rows of table {counts.queue} are stuck", fix))
     return found, stuck
 

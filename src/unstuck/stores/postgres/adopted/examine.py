@@ -90,16 +90,23 @@ def findings(table: Table) -> Step[list[Finding]]:
 
 def _findings(table: Table, missing: Sequence[str], untidy: int, strange: int) -> Iterator[Finding]:
     layout, name = table.layout, table.layout.table
-    init = f"unstuck init --table {name} (--dry-run shows the SQL)"
-    for column in OPTIONAL:
-        if column in _USES and not table.has(column):
-            yield Finding("warning", f"table {name} has no {getattr(layout, column)}: {_USES[column]}", init)
+    init = f"unstuck init --store … --table {name}; with --dry-run it only shows the SQL"
+    lacks = [
+        f"table {name} has no {getattr(layout, column)}: {_USES[column]}"
+        for column in OPTIONAL
+        if column in _USES and not table.has(column)
+    ]
     if any("CREATE INDEX" in sql for sql in missing):
-        yield Finding("warning", f"table {name} lacks indexes: every scan may read all of it", init)
-    if table.events.why:
-        fix = f"make it possible, or name another table: {name}.events=…"
-        told = f"events of table {name} cannot be written, only logged: {table.events.why}"
-        yield Finding("warning", told, init if "there is no table" in table.events.why else fix)
+        lacks.append(f"table {name} lacks indexes: every scan may read all of it")
+    if why := table.events.why:
+        told = f"events of table {name} cannot be written, only logged: {why}"
+        if any("CREATE TABLE" in sql for sql in missing):
+            lacks.append(told)
+        else:
+            fix = f"make it possible, or name another table: {name}.events=…"
+            yield Finding("warning", told, fix)
+    for told in lacks:
+        yield Finding("warning", told, init if told is lacks[-1] else "")
     if table.naive:
         told = f"table {name}: {', '.join(table.naive)} do not say their time zone: they are read in the server's"
         yield Finding("warning", told, "ALTER … TYPE timestamptz when you can")

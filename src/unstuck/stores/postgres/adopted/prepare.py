@@ -16,10 +16,11 @@ from unstuck.stores.postgres.rows import Query, Row
 from unstuck.stores.postgres.steps import Step
 from unstuck.stores.statements import statements
 
+TIME = "timestamp with time zone"
 # All of them empty or with a default, so that nothing that runs today notices. The rest is the product's own affair.
 TYPES = {
-    "owner": "text", "lease": "timestamptz", "beat": "timestamptz", "attempts": "integer NOT NULL DEFAULT 0",
-    "max_attempts": "integer", "run_at": "timestamptz", "stage": "text", "expected": "bigint", "fail_code": "text",
+    "owner": "text", "lease": TIME, "beat": TIME, "attempts": "integer NOT NULL DEFAULT 0",
+    "max_attempts": "integer", "run_at": TIME, "stage": "text", "expected": "bigint", "fail_code": "text",
     "fail_reason": "text",
 }  # fmt: skip
 LOCK_TIMEOUT = "2s"  # who waits longer for a table's lock holds up everybody behind it
@@ -48,9 +49,9 @@ def preparation(layout: Layout) -> Step[list[str]]:
     return [
         *_columns(layout, present),
         *(_events(layout) if not events else []),
-        *_indexes(layout, present | {name: type_.split()[0] for name, type_ in TYPES.items() if name not in present}, indexes),
+        *_indexes(layout, TYPES | present, indexes),
         *(_event_index(layout, of_events) if layout.event_job in events or not events else []),
-    ]  # fmt: skip
+    ]
 
 
 async def apply(connection: Connection, sql: Sequence[str]) -> None:

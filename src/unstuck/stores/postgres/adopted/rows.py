@@ -68,7 +68,7 @@ def job(found: Found, layout: Layout, requeues: int = 0) -> Job:
         owner=found.owner.rpartition("#")[0] if found.owner and found.fence else found.owner,
         lease_until=_time(found.lease_until),
         heartbeat_at=_time(found.heartbeat_at),
-        stage=found.stage or layout.usual_stage or None,
+        stage=found.stage,
         backoff=terms.backoff,
         lapse_backoff=terms.backoff,
     )
