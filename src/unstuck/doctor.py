@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
+from unstuck.abilities import Judge, Stuck
 from unstuck.health import alive
 from unstuck.model import Worker
 from unstuck.reaper import FOREVER, judge
-from unstuck.store import Blind, Clock, Counts, Finding, Judge, Store, Stuck
+from unstuck.store import Blind, Clock, Counts, Finding, Store
 
 SKEW = 5.0  # seconds by which the store's clock and ours may differ without a word
 MANY = 100  # waiting jobs below which a queue is not said to grow

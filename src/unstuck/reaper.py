@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Self, cast
 
+from unstuck.abilities import Judge, Reapable, Reaped
 from unstuck.alerts import tell_alert
 from unstuck.errors import StoreError
 from unstuck.ids import process_id
@@ -21,7 +22,7 @@ from unstuck.layout import Layout, layouts
 from unstuck.model import Category, Failure, Job, Outcome, Settled, Word
 from unstuck.policy import LONGEST_LEASE, number
 from unstuck.retry import crash_fate
-from unstuck.store import Blind, Judge, Reapable, Reaped, Store
+from unstuck.store import Blind, Store
 from unstuck.stores import open_store, open_tables
 
 log = logging.getLogger("unstuck.reaper")

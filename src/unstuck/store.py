@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self
 
 from msgspec import Struct
 
@@ -53,16 +53,6 @@ class Reclaimed(NamedTuple):
     next_end: float | None
 
 
-class Reaped(NamedTuple):
-    """How leases that ran out were ended. ``more`` may have; ``troubles`` are tables that could not be looked at."""
-
-    outcomes: list[Outcome]
-    adopted: int
-    next_end: float | None
-    more: bool = False
-    troubles: tuple[str, ...] = ()
-
-
 class Clock(NamedTuple):
     """The store's time, and for how many seconds its server has been up (infinite without a server)."""
 
@@ -92,21 +82,6 @@ class Finding(Struct, frozen=True, gc=False):
     level: str
     what: str
     fix: str = ""
-
-
-class Stuck(Struct, frozen=True, kw_only=True, gc=False):
-    """A row that is stuck: for how many seconds, who holds it, what a reaper ``would`` do now, and ``why``."""
-
-    table: str
-    id: str
-    stage: str
-    held_by: str
-    heard: float | None  # seconds ago
-    ended: float | None  # its lease, seconds ago
-    attempts: int
-    max_attempts: int
-    would: str
-    why: str
 
 
 class Blind(NamedTuple):
@@ -278,49 +253,4 @@ class Store(Protocol):
 
     async def resume(self, queue: str) -> bool:
         """Lift a pause; false if there was none."""
-        ...
-
-
-@runtime_checkable
-class Joinable(Protocol):
-    """A store whose jobs can be part of somebody else's transaction: they exist if and when that commits.
-
-    The connection is only used: whoever began the transaction ends it. Errors leave as its driver raises them.
-    """
-
-    async def enqueue_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """As ``enqueue``, on an asynchronous connection."""
-        ...
-
-    def enqueue_in_sync(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """As ``enqueue``, on a synchronous connection, in the caller's thread."""
-        ...
-
-
-Judge = Callable[[Job], Outcome]
-
-
-@runtime_checkable
-class Reapable(Protocol):
-    """A place whose lost leases are judged and ended in one step, because its jobs cannot be taken over first."""
-
-    async def clock(self) -> Clock: ...
-
-    async def workers(self) -> list[Worker]: ...
-
-    async def reap(
-        self,
-        judge: Judge,
-        limit: int,
-        owner: str,
-        *,
-        queues: Sequence[str] | None = None,
-        of: str | None = None,
-        blind: Sequence[Blind] = (),
-        grace: float = 3600.0,
-    ) -> Reaped:
-        """End up to ``limit`` leases a table that ran out (or all of the owner ``of``) as ``judge`` says.
-
-        As in ``Store.reclaim``, blind time does not count, and a row without a lease is given one first.
-        """
         ...

@@ -10,6 +10,7 @@ from typing import TypeVar
 import click
 from click.shell_completion import get_completion_class
 
+from unstuck.abilities import Stuck
 from unstuck.cli.output import (
     json_option,
     named,
@@ -27,7 +28,7 @@ from unstuck.doctor import doctor_tables
 from unstuck.errors import ConfigError, StoreError
 from unstuck.redact import redact
 from unstuck.settings import FILE
-from unstuck.store import Finding, Store, Stuck
+from unstuck.store import Finding, Store
 from unstuck.stores import open_store, open_tables
 
 T = TypeVar("T")

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from unstuck.abilities import Joinable
 from unstuck.errors import ConfigError
 from unstuck.layout import Layout
 from unstuck.redact import redact
-from unstuck.store import Joinable, Store
+from unstuck.store import Store
 
 if TYPE_CHECKING:
     from unstuck.stores.postgres.adopted.tables import Tables

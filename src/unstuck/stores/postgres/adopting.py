@@ -9,10 +9,11 @@ from typing import TypeVar
 
 import msgspec
 
+from unstuck.abilities import Judge, Reaped
 from unstuck.errors import ConfigError, SchemaError
 from unstuck.layout import Layout
 from unstuck.model import Beat, Event, Filter, Job, Lease, NewJob, Outcome, Ref, Settled, Verdict, Worker
-from unstuck.store import Blind, Counts, Enqueued, Judge, Page, Pulse, Reaped, Share
+from unstuck.store import Blind, Counts, Enqueued, Page, Pulse, Share
 from unstuck.stores.postgres import rows, steps
 from unstuck.stores.postgres.adopted import looking, working
 from unstuck.stores.postgres.adopted.reaping import Harvest, reap

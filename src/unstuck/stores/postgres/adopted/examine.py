@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from unstuck.abilities import Judge, Stuck
 from unstuck.layout import OPTIONAL
 from unstuck.model import Job, Outcome, Word
-from unstuck.store import Blind, Finding, Judge, Stuck
+from unstuck.store import Blind, Finding
 from unstuck.stores.postgres.adopted import rows
 from unstuck.stores.postgres.adopted.prepare import preparation
 from unstuck.stores.postgres.adopted.reaping import judged

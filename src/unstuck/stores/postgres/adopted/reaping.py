@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import psycopg
 
+from unstuck.abilities import Judge
 from unstuck.model import Job, Outcome
-from unstuck.store import Blind, Judge
+from unstuck.store import Blind
 from unstuck.stores.postgres.adopted import rows
 from unstuck.stores.postgres.adopted.table import Table
 from unstuck.stores.postgres.plainly import said

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from unstuck.abilities import Judge, Reaped, Stuck
 from unstuck.errors import StoreError, StoreUnavailable
 from unstuck.layout import Layout
 from unstuck.model import Outcome, Worker
-from unstuck.store import Blind, Clock, Counts, Finding, Judge, Reaped, Stuck
+from unstuck.store import Blind, Clock, Counts, Finding
 from unstuck.stores.postgres.adopted import examine
 from unstuck.stores.postgres.adopted.looking import count
 from unstuck.stores.postgres.adopted.prepare import apply, preparation
