@@ -1,0 +1,363 @@
+"""RedisStore: the Store protocol on a Redis or Valkey server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from unstuck.errors import ConfigError, StoreUnavailable
+from unstuck.model import (
+    Beat,
+    Event,
+    Filter,
+    Job,
+    Lease,
+    NewJob,
+    Outcome,
+    Ref,
+    Settled,
+    Verdict,
+    Worker,
+    failed,
+)
+from unstuck.store import Blind, Bucket, Clock, Counts, Enqueued, Finding, Grant, Page, Pulse, Reclaimed, Share
+from unstuck.stores import listing
+from unstuck.stores.redis import bell, rows
+from unstuck.stores.redis.checkup import checkup, read_info
+from unstuck.stores.redis.lines import Lines
+from unstuck.stores.redis.place import Place, check_address
+from unstuck.stores.redis.rows import milliseconds
+from unstuck.stores.telling import (
+    CANCELLED,
+    COUNTED_PLACES,
+    MOST_BROKEN,
+    REMEMBER_WORKERS,
+    UNREADABLE,
+    reaped,
+    told,
+)
+
+log = logging.getLogger("unstuck.redis")
+
+
+class _Queues(dict[str, int]):
+    """Queues by their places among the keys of a script, which they get when they are first asked for."""
+
+    def __missing__(self, queue: str) -> int:
+        self[queue] = place = len(self) + 1
+        return place
+
+
+class RedisStore:
+    """Every operation is one script, which the server carries out as one step."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._lines: Lines | None = None
+        self._refused: set[Ref] = set()
+
+    async def __aenter__(self) -> Self:
+        self._lines = Lines(self._place)
+        try:
+            await self._lines.ask("PING")
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            await lines.close()
+
+    def twin(self) -> RedisStore:
+        return RedisStore(self._place)
+
+    async def migrate(self) -> None:
+        """There is no schema; but a server that loses jobs is refused here, unless the URL says otherwise."""
+        for finding in await checkup(self._opened()):
+            if finding.level == "failure" and not self._place.careless:
+                raise ConfigError(
+                    f"the server is not fit for jobs: {finding.what}. {finding.fix}; or, if they may be lost, "
+                    "add careless=yes to the store's URL"
+                )
+            if finding.level != "ok":
+                log.warning("%s (%s)", finding.what, finding.fix)
+
+    async def clock(self) -> Clock:
+        info = await read_info(self._opened())
+        seconds, micro = await self._opened().ask("TIME")
+        now = rows.at(int(seconds) * 1000 + int(micro) / 1000)
+        return Clock(now, max(0.001, float(info.get("uptime_in_seconds", "0"))))
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        if not jobs:
+            return []
+        queues = _Queues()
+        answers = await self._run("enqueue", queues, jobs=_new(jobs, queues), routine=self._place.all_events)
+        return [
+            Enqueued(job.queue, job.id, created=bool(created), same=bool(same))
+            for job, (created, same) in zip(jobs, answers, strict=True)
+        ]
+
+    async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
+        if not queues or limit < 1:
+            return []
+        shares = [
+            [milliseconds(share.seconds), share.limit, share.at_a_time, share.per_lane]
+            for share in queues.values()
+        ]
+        facts = {"shares": shares, "limit": limit, "owner": owner, "routine": self._place.all_events}
+        taken, refused = await self._run("lease", queues, **facts)
+        names = list(queues)
+        for place, id_ in refused:
+            self._refuse(Ref(names[place - 1], id_.decode()))
+        return await self._readable([(names[row[0] - 1], row, None) for row in taken])
+
+    async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
+        queues = _Queues()
+        facts = rows.json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
+        said = [rows.beat(beat, queues[beat.lease.queue]) for beat in beats]
+        for queue in worker.queues:
+            queues[queue]  # noqa: B018 - it gets its place
+        remember = milliseconds(REMEMBER_WORKERS)
+        verdicts, strangers = await self._run(
+            "heartbeat", queues, worker=worker.id, facts=facts, remember=remember, beats=said
+        )
+        names = list(queues)
+        return Pulse(
+            {beat.lease: Verdict(word.decode()) for beat, word in zip(beats, verdicts, strict=True)},
+            [Lease(names[place - 1], id_.decode(), int(fence)) for place, id_, fence in strangers],
+        )
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
+        if not outcomes:
+            return []
+        queues = _Queues()
+        all_events = self._place.all_events
+        answers = await self._run(
+            "settle",
+            queues,
+            outcomes=[rows.outcome(outcome, queues[outcome.lease.queue]) for outcome in outcomes],
+            events=[
+                [n + 1, type_, rows.json_text(details)] for n, type_, details in told(outcomes, all_events)
+            ],
+            counts=[[n + 1, name] for n, outcome in enumerate(outcomes) if (name := reaped(outcome))],
+            follow=[_new(outcome.then, queues) for outcome in outcomes],
+            routine=all_events,
+        )
+        return [Settled(answer.decode()) for answer in answers]
+
+    async def reclaim(
+        self,
+        queues: Sequence[str] | None,
+        seconds: float,
+        limit: int,
+        owner: str,
+        *,
+        of: str | None = None,
+        blind: Sequence[Blind] = (),
+        grace: float = 3600.0,
+    ) -> Reclaimed:
+        names = await self._registered() if queues is None else list(queues)
+        spans = [[milliseconds(span.since), milliseconds(span.until)] for span in blind]
+        facts = {"owner": owner, "lease": milliseconds(seconds), "grace": milliseconds(grace), "blind": spans}
+        taken, adopted, end = await self._run("reclaim", names, limit=limit, of=of, **facts)
+        jobs = await self._readable([(names[row[0] - 1], row, int(fence)) for row, fence in taken])
+        return Reclaimed(jobs, adopted, None if end is None else int(end) / 1000)
+
+    async def take(self, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
+        if wanted < 1:
+            return Grant(0, 0.0)
+        facts = {"wanted": wanted, "capacity": capacity, "interval": milliseconds(interval)}
+        granted, wait, stamp = await self._run("take", bucket=bucket, **facts)
+        return Grant(granted, int(wait) / 1000, int(stamp))
+
+    async def give_back(self, bucket: str, count: int, stamp: int) -> None:
+        if count > 0:
+            await self._run("give_back", bucket=bucket, count=count, stamp=stamp)
+
+    async def close(self, bucket: str, seconds: float) -> None:
+        await self._run("close", bucket=bucket, closed_for=milliseconds(seconds))
+
+    async def bucket(self, name: str) -> Bucket:
+        out, first_back, closed_for = await self._run("bucket", bucket=name)
+        return Bucket(out, int(first_back) / 1000, int(closed_for) / 1000)
+
+    async def slot(self, schedule: str) -> datetime | None:
+        found = await self._opened().ask("HGET", self._place.own("slots"), schedule)
+        return None if found is None else rows.at(found)
+
+    async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
+        queues = _Queues()
+        facts = {"schedule": schedule, "slot": rows.instant(slot), "jobs": _new(jobs, queues)}
+        return bool(await self._run("tick", queues, routine=self._place.all_events, **facts))
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> None:
+        if not queues:
+            await asyncio.sleep(timeout)
+        else:
+            await bell.wait(self._opened(), self._place, queues, timeout)
+
+    async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
+        if which.ids == () or limit < 1:
+            return Page([], None)
+        number = at = None
+        if cursor is not None:
+            *end, number = listing.place(cursor, which)
+            at = end[0] if end else None
+        names = await self._registered(which.queue)
+        found = await self._run("find", names, which=rows.which(which), limit=limit, number=number, at=at)
+        jobs = [rows.shown(names[row[0] - 1], row) for row, _, _ in found]
+        if len(found) < limit:
+            return Page(jobs, None)
+        _, last, ended = found[-1]
+        return Page(jobs, f"{int(ended)}.{int(last)}" if listing.by_finish(which) else f"{int(last)}")
+
+    async def count(self) -> list[Counts]:
+        names = await self._registered()
+        answers = await self._run("count", names)
+        found = (rows.counts(name, row) for name, row in zip(names, answers, strict=True))
+        return [counts for counts in found if counts is not None]
+
+    async def checkup(self) -> list[Finding]:
+        return await checkup(self._opened())
+
+    async def verify(self) -> list[str]:
+        found = await self._run("verify", await self._registered(), limit=MOST_BROKEN)
+        return [f"{rule.decode()}: job {id_.decode()} of queue {queue.decode()}" for rule, queue, id_ in found]
+
+    async def workers(self) -> list[Worker]:
+        own = self._place.own
+        seen, since, facts = await self._opened().together(
+            [
+                ["ZREVRANGE", own("seen"), 0, -1, "WITHSCORES"],
+                ["HGETALL", own("since")],
+                ["HGETALL", own("workers")],
+            ]
+        )
+        began, known = dict(_pairs(since)), dict(_pairs(facts))
+        return [
+            rows.worker(known[id_], began.get(id_), float(score)) for id_, score in _pairs(seen) if id_ in known
+        ]
+
+    async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
+        behind = int(after) if after is not None and after.isdecimal() else 0
+        names = await self._registered() if job is None else [job.queue]
+        if not names:
+            return []
+        commands: list[list[Any]] = [
+            ["ZRANGEBYSCORE", self._place.of(name, "unstuck:events"), f"({behind}", "+inf", "LIMIT", 0, limit]
+            for name in names
+        ]
+        if job is not None:
+            numbers = (await self._opened().ask("HGET", self._place.of(*job), "told") or b"").split()
+            later = [number for number in numbers if int(number) > behind][:limit]
+            if not later:
+                return []
+            key = self._place.of(job.queue, "unstuck:events")
+            commands = [["ZRANGEBYSCORE", key, number, number] for number in later]
+            names = [job.queue] * len(later)
+        answers = await self._opened().together(commands)
+        found = [
+            rows.event(name, text) for name, texts in zip(names, answers, strict=True) for text in texts
+        ]
+        return sorted(found, key=lambda event: int(event.cursor))[:limit]
+
+    async def requeue(self, which: Filter, limit: int = 1000) -> int:
+        return await self._finished("requeue", which, limit)
+
+    async def delete(self, which: Filter, limit: int = 1000) -> int:
+        return await self._finished("delete", which, limit)
+
+    async def cancel(self, refs: Sequence[Ref]) -> int:
+        if not refs:
+            return 0
+        queues = _Queues()
+        facts = {"error": rows.json_text(CANCELLED), "message": CANCELLED.message}
+        return int(await self._run("cancel", queues, refs=_refs(refs, queues), **facts))
+
+    async def edit(
+        self, refs: Sequence[Ref], *, priority: int | None = None, run_at: datetime | None = None
+    ) -> int:
+        if not refs or (priority is None and run_at is None):
+            return 0
+        queues = _Queues()
+        changed = {"priority": priority, "run_at": run_at}
+        facts: dict[str, Any] = {
+            "priority": None if priority is None else rows.their_priority(priority),
+            "run_at": None if run_at is None else rows.instant(run_at),
+            "details": rows.json_text({name: value for name, value in changed.items() if value is not None}),
+        }
+        return int(await self._run("edit", queues, refs=_refs(refs, queues), **facts))
+
+    async def place(self, ref: Ref) -> int:
+        return int(await self._run("place", [ref.queue], id=ref.id, bound=COUNTED_PLACES))
+
+    async def pause(self, queue: str, why: str) -> None:
+        await self._run("pause", [queue], why=why)
+
+    async def resume(self, queue: str) -> bool:
+        return bool(await self._run("resume", [queue]))
+
+    async def _finished(self, name: str, which: Filter, limit: int) -> int:
+        if which.ids == () or which.status in ("pending", "processing"):
+            return 0
+        names = await self._registered(which.queue)
+        return int(await self._run(name, names, which=rows.which(which), limit=limit))
+
+    async def _registered(self, queue: str | None = None) -> list[str]:
+        """The queues of this store, or the one that is asked for."""
+        if queue is not None:
+            return [queue]
+        return sorted(name.decode() for name in await self._opened().ask("SMEMBERS", self._place.own("queues")))
+
+    async def _readable(self, found: Iterable[tuple[str, rows.Row, int | None]]) -> list[Job]:
+        """The jobs that can be read, with their new fences; the others are put aside, so that they hold up nobody."""
+        jobs, aside = [], []
+        for queue, row, fence in found:
+            try:
+                job = rows.job(queue, row)
+                jobs.append(job if fence is None else msgspec.structs.replace(job, fence=fence))
+            except (msgspec.DecodeError, ValueError, TypeError) as error:
+                held = fence if fence is not None else int(row[3][rows.FIELDS.index("fence")])
+                details = UNREADABLE.details | {"why": str(error)[:200]}
+                failure = msgspec.structs.replace(UNREADABLE, details=details)
+                aside.append(failed(Lease(queue, row[1].decode(), held), failure, event="quarantined"))
+        await self.settle(aside)
+        return jobs
+
+    def _refuse(self, ref: Ref) -> None:
+        if ref not in self._refused:
+            self._refused.add(ref)
+            log.warning("job %s of queue %r has a parent in BullMQ: only workers of BullMQ's run it", ref.id, ref.queue)
+
+    async def _run(self, name: str, queues: Iterable[str] = (), **ask: Any) -> Any:
+        return await self._opened().run(name, queues, **ask)
+
+    def _opened(self) -> Lines:
+        if self._lines is None:
+            raise StoreUnavailable("the store is not open: use it inside 'async with'")
+        return self._lines
+
+
+def _new(jobs: Iterable[NewJob], queues: _Queues) -> list[list[Any]]:
+    for job in jobs:
+        check_address(job.queue, job.id)
+    return [rows.new_job(job, queues[job.queue]) for job in jobs]
+
+
+def _refs(refs: Iterable[Ref], queues: _Queues) -> list[list[Any]]:
+    return [[queues[ref.queue], ref.id] for ref in refs]
+
+
+def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    return zip(flat[::2], flat[1::2], strict=True)
