@@ -44,7 +44,9 @@ def _release(info: Mapping[str, str]) -> list[Finding]:
     if known < OLDEST:
         found = [Finding("failure", f"{name} {release} is too old", "use Redis 6.2 or newer, or Valkey")]
     if info.get("role", "master") != "master":
-        found.append(Finding("failure", "the server is a replica: nothing can be written", "name the primary"))
+        found.append(
+            Finding("failure", "the server is a replica: nothing can be written", "name the primary")
+        )
     return found
 
 
@@ -76,5 +78,7 @@ def _durability(info: Mapping[str, str], settings: Mapping[str, str] | None) -> 
     if settings is None:
         return [Finding("warning", "there is no append-only file; snapshots may lose minutes of jobs", fix)]
     if settings.get("save"):
-        return [Finding("warning", "only snapshots are written: a crash loses all jobs since the last one", fix)]
+        return [
+            Finding("warning", "only snapshots are written: a crash loses all jobs since the last one", fix)
+        ]
     return [Finding("failure", "the server writes nothing to its disk: a restart loses all jobs", fix)]

@@ -24,11 +24,19 @@ SLICE = 5.0  # seconds for which the server is asked to wait for a bell
 _encode = msgspec.msgpack.Encoder().encode
 
 
+class Queues(dict[str, int]):
+    """Queues by their places among the keys of a script, which they get when they are first asked for."""
+
+    def __missing__(self, queue: str) -> int:
+        self[queue] = place = len(self) + 1
+        return place
+
+
 class Lines:
     """A server that does not answer within ``PATIENCE`` is given up; what is asked again is the caller's business."""
 
     def __init__(self, place: Place) -> None:
-        self._place = place
+        self.place = place
         self._client = _client(place, PATIENCE, MOST)
         # Its answers may take as long as the server was asked to wait.
         self._patient = _client(place, SLICE + PATIENCE, MOST)
@@ -37,7 +45,7 @@ class Lines:
     async def run(self, name: str, queues: Iterable[str] = (), **ask: Any) -> Any:
         """Carry out a step about some queues, which it knows by their places, counted from one."""
         named = list(queues)
-        keys = self._place.keys(named)
+        keys = self.place.keys(named)
         script = scripts()[name]
         words = (len(keys), *keys, _encode(ask | {"queues": named}))
         self.must_be_open()
@@ -46,6 +54,10 @@ class Lines:
                 return await self._client.execute_command("EVALSHA", script.sha, *words)
             except NoScriptError:
                 return await self._client.execute_command("EVAL", script.text, *words)
+
+    async def queues(self) -> list[str]:
+        """Every queue that this store knows."""
+        return sorted(name.decode() for name in await self.ask("SMEMBERS", self.place.own("queues")))
 
     async def ask(self, *command: Any) -> Any:
         self.must_be_open()
@@ -79,7 +91,7 @@ class Lines:
             raise StoreUnavailable("the store is closed")
 
 
-def _client(place: Place, timeout: float, most: int) -> Redis:
+def _client(place: Place, timeout: float, most: int) -> Any:
     pool = BlockingConnectionPool(
         max_connections=most,
         timeout=timeout,

@@ -15,10 +15,10 @@ from unstuck.errors import ConfigError
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,60}|\{[A-Za-z0-9_.-]{1,60}\}")
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 # What BullMQ calls its own keys of a queue: a job of that name would be one of them.
-_RESERVED = frozenset(
-    "active completed delayed events failed id limiter marker meta paused pc prioritized repeat stalled"
-    " stalled-check wait waiting-children".split()
-)
+_RESERVED = {
+    "active", "completed", "delayed", "events", "failed", "id", "limiter", "marker", "meta", "paused", "pc", "prioritized",
+    "repeat", "stalled", "stalled-check", "wait", "waiting-children",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,4 +80,6 @@ def check_address(queue: str, id_: str) -> None:
     if ":" in queue or not queue:
         raise ConfigError(f"queue {queue[:60]!r} is not allowed on Redis: a name has no colon")
     if ":" in id_ or not id_ or id_ in _RESERVED:
-        raise ConfigError(f"job id {id_[:60]!r} is not allowed on Redis: no colon, and none of BullMQ's own words")
+        raise ConfigError(
+            f"job id {id_[:60]!r} is not allowed on Redis: no colon, and none of BullMQ's own words"
+        )

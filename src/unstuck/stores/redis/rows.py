@@ -60,7 +60,12 @@ def our_priority(theirs: int) -> int:
 def new_job(job: NewJob, place: int) -> list[Any]:
     """What add.lua reads of a job."""
     raw = type(job.payload) is msgspec.Raw
-    fields: list[Any] = ["name", job.task, "data", str(job.payload, "utf-8") if raw else _encode(job.payload).decode()]
+    fields: list[Any] = [
+        "name",
+        job.task,
+        "data",
+        str(job.payload, "utf-8") if raw else _encode(job.payload).decode(),
+    ]
     fields += [*_policy(job.max_attempts, job.backoff, job.lapse_backoff)]
     fields += ["opts", _opts(job)]
     for name, value in (
@@ -76,7 +81,9 @@ def new_job(job: NewJob, place: int) -> list[Any]:
 
 
 @lru_cache(1000)  # few policies, many jobs
-def _policy(max_attempts: int, backoff: tuple[float, ...], lapse_backoff: tuple[float, ...]) -> tuple[Any, ...]:
+def _policy(
+    max_attempts: int, backoff: tuple[float, ...], lapse_backoff: tuple[float, ...]
+) -> tuple[Any, ...]:
     steps = "backoff", json_text(backoff), "lapse_backoff", json_text(lapse_backoff)
     return "max_attempts", max_attempts, *steps
 
@@ -149,7 +156,7 @@ def shown(queue: str, row: Row) -> Job:
         place, id_, status, values = row
         facts = dict(zip(FIELDS, values, strict=True))
         facts["data"] = _encode((facts["data"] or b"").decode(errors="replace"))
-        facts |= {name: None for name in ("progress", "returnvalue", "error")}
+        facts |= dict.fromkeys(("progress", "returnvalue", "error"))
         return job(queue, (place, id_, status, list(facts.values())))
 
 
@@ -174,9 +181,14 @@ def _their_budget(text: bytes) -> dict[str, Any]:
     opts = _decode(text)
     attempts = max(1, int(opts.get("attempts") or 1))
     backoff = opts.get("backoff") or 0
-    kind, delay = (backoff.get("type"), backoff.get("delay") or 0) if isinstance(backoff, dict) else ("", backoff)
+    kind, delay = (
+        (backoff.get("type"), backoff.get("delay") or 0) if isinstance(backoff, dict) else ("", backoff)
+    )
     steps = min(attempts, 16) if kind == "exponential" else 1
-    return {"max_attempts": attempts, "backoff": tuple(delay / 1000 * 2**n for n in range(steps)) if delay else ()}
+    return {
+        "max_attempts": attempts,
+        "backoff": tuple(delay / 1000 * 2**n for n in range(steps)) if delay else (),
+    }
 
 
 def _error(facts: Mapping[str, Any], *, failed: bool) -> Failure | None:
@@ -206,7 +218,9 @@ def outcome(outcome: Outcome, place: int) -> list[Any]:
 
 def which(which: Filter) -> dict[str, Any]:
     """What match.lua reads of a filter."""
-    facts = {name: getattr(which, name) for name in ("ids", "status", "task", "key", "owner", "category", "code")}
+    facts = {
+        name: getattr(which, name) for name in ("ids", "status", "task", "key", "owner", "category", "code")
+    }
     before = None if which.older_than is None else milliseconds(which.older_than)
     facts |= {"dead": which.dead or None, "before": before}
     return {name: value for name, value in facts.items() if value is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -26,17 +26,26 @@ from unstuck.model import (
     Worker,
     failed,
 )
-from unstuck.store import Blind, Bucket, Clock, Counts, Enqueued, Finding, Grant, Page, Pulse, Reclaimed, Share
-from unstuck.stores import listing
-from unstuck.stores.redis import bell, rows
+from unstuck.store import (
+    Blind,
+    Bucket,
+    Clock,
+    Counts,
+    Enqueued,
+    Finding,
+    Grant,
+    Page,
+    Pulse,
+    Reclaimed,
+    Share,
+)
+from unstuck.stores.redis import bell, operate, rows
 from unstuck.stores.redis.checkup import checkup, read_info
-from unstuck.stores.redis.lines import Lines
+from unstuck.stores.redis.lines import Lines, Queues
 from unstuck.stores.redis.place import Place, check_address
 from unstuck.stores.redis.rows import milliseconds
 from unstuck.stores.telling import (
-    CANCELLED,
     COUNTED_PLACES,
-    MOST_BROKEN,
     REMEMBER_WORKERS,
     UNREADABLE,
     reaped,
@@ -44,14 +53,6 @@ from unstuck.stores.telling import (
 )
 
 log = logging.getLogger("unstuck.redis")
-
-
-class _Queues(dict[str, int]):
-    """Queues by their places among the keys of a script, which they get when they are first asked for."""
-
-    def __missing__(self, queue: str) -> int:
-        self[queue] = place = len(self) + 1
-        return place
 
 
 class RedisStore:
@@ -101,7 +102,7 @@ class RedisStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not jobs:
             return []
-        queues = _Queues()
+        queues = Queues()
         answers = await self._run("enqueue", queues, jobs=_new(jobs, queues), routine=self._place.all_events)
         return [
             Enqueued(job.queue, job.id, created=bool(created), same=bool(same))
@@ -123,11 +124,10 @@ class RedisStore:
         return await self._readable([(names[row[0] - 1], row, None) for row in taken])
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
-        queues = _Queues()
+        queues = Queues()
         facts = rows.json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
         said = [rows.beat(beat, queues[beat.lease.queue]) for beat in beats]
-        for queue in worker.queues:
-            queues[queue]  # noqa: B018 - it gets its place
+        queues |= {queue: queues[queue] for queue in worker.queues}
         remember = milliseconds(REMEMBER_WORKERS)
         verdicts, strangers = await self._run(
             "heartbeat", queues, worker=worker.id, facts=facts, remember=remember, beats=said
@@ -141,7 +141,7 @@ class RedisStore:
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
         if not outcomes:
             return []
-        queues = _Queues()
+        queues = Queues()
         all_events = self._place.all_events
         answers = await self._run(
             "settle",
@@ -167,7 +167,7 @@ class RedisStore:
         blind: Sequence[Blind] = (),
         grace: float = 3600.0,
     ) -> Reclaimed:
-        names = await self._registered() if queues is None else list(queues)
+        names = await self._opened().queues() if queues is None else list(queues)
         spans = [[milliseconds(span.since), milliseconds(span.until)] for span in blind]
         facts = {"owner": owner, "lease": milliseconds(seconds), "grace": milliseconds(grace), "blind": spans}
         taken, adopted, end = await self._run("reclaim", names, limit=limit, of=of, **facts)
@@ -178,7 +178,7 @@ class RedisStore:
         if wanted < 1:
             return Grant(0, 0.0)
         facts = {"wanted": wanted, "capacity": capacity, "interval": milliseconds(interval)}
-        granted, wait, stamp = await self._run("take", bucket=bucket, **facts)
+        granted, wait, stamp = await self._run("take", (), bucket=bucket, **facts)
         return Grant(granted, int(wait) / 1000, int(stamp))
 
     async def give_back(self, bucket: str, count: int, stamp: int) -> None:
@@ -197,7 +197,7 @@ class RedisStore:
         return None if found is None else rows.at(found)
 
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
-        queues = _Queues()
+        queues = Queues()
         facts = {"schedule": schedule, "slot": rows.instant(slot), "jobs": _new(jobs, queues)}
         return bool(await self._run("tick", queues, routine=self._place.all_events, **facts))
 
@@ -205,99 +205,46 @@ class RedisStore:
         if not queues:
             await asyncio.sleep(timeout)
         else:
-            await bell.wait(self._opened(), self._place, queues, timeout)
+            await bell.wait(self._opened(), queues, timeout)
 
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.ids == () or limit < 1:
             return Page([], None)
-        number = at = None
-        if cursor is not None:
-            *end, number = listing.place(cursor, which)
-            at = end[0] if end else None
-        names = await self._registered(which.queue)
-        found = await self._run("find", names, which=rows.which(which), limit=limit, number=number, at=at)
-        jobs = [rows.shown(names[row[0] - 1], row) for row, _, _ in found]
-        if len(found) < limit:
-            return Page(jobs, None)
-        _, last, ended = found[-1]
-        return Page(jobs, f"{int(ended)}.{int(last)}" if listing.by_finish(which) else f"{int(last)}")
+        return await operate.find(self._opened(), which, limit, cursor)
 
     async def count(self) -> list[Counts]:
-        names = await self._registered()
-        answers = await self._run("count", names)
-        found = (rows.counts(name, row) for name, row in zip(names, answers, strict=True))
-        return [counts for counts in found if counts is not None]
+        return await operate.count(self._opened())
 
     async def checkup(self) -> list[Finding]:
         return await checkup(self._opened())
 
     async def verify(self) -> list[str]:
-        found = await self._run("verify", await self._registered(), limit=MOST_BROKEN)
-        return [f"{rule.decode()}: job {id_.decode()} of queue {queue.decode()}" for rule, queue, id_ in found]
+        return await operate.verify(self._opened())
 
     async def workers(self) -> list[Worker]:
-        own = self._place.own
-        seen, since, facts = await self._opened().together(
-            [
-                ["ZREVRANGE", own("seen"), 0, -1, "WITHSCORES"],
-                ["HGETALL", own("since")],
-                ["HGETALL", own("workers")],
-            ]
-        )
-        began, known = dict(_pairs(since)), dict(_pairs(facts))
-        return [
-            rows.worker(known[id_], began.get(id_), float(score)) for id_, score in _pairs(seen) if id_ in known
-        ]
+        return await operate.workers(self._opened())
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
         behind = int(after) if after is not None and after.isdecimal() else 0
-        names = await self._registered() if job is None else [job.queue]
-        if not names:
-            return []
-        commands: list[list[Any]] = [
-            ["ZRANGEBYSCORE", self._place.of(name, "unstuck:events"), f"({behind}", "+inf", "LIMIT", 0, limit]
-            for name in names
-        ]
         if job is not None:
-            numbers = (await self._opened().ask("HGET", self._place.of(*job), "told") or b"").split()
-            later = [number for number in numbers if int(number) > behind][:limit]
-            if not later:
-                return []
-            key = self._place.of(job.queue, "unstuck:events")
-            commands = [["ZRANGEBYSCORE", key, number, number] for number in later]
-            names = [job.queue] * len(later)
-        answers = await self._opened().together(commands)
-        found = [
-            rows.event(name, text) for name, texts in zip(names, answers, strict=True) for text in texts
-        ]
-        return sorted(found, key=lambda event: int(event.cursor))[:limit]
+            return await operate.job_events(self._opened(), job, behind, limit)
+        return await operate.events(self._opened(), behind, limit)
 
     async def requeue(self, which: Filter, limit: int = 1000) -> int:
-        return await self._finished("requeue", which, limit)
+        return await operate.finished(self._opened(), "requeue", which, limit)
 
     async def delete(self, which: Filter, limit: int = 1000) -> int:
-        return await self._finished("delete", which, limit)
+        return await operate.finished(self._opened(), "delete", which, limit)
 
     async def cancel(self, refs: Sequence[Ref]) -> int:
-        if not refs:
-            return 0
-        queues = _Queues()
-        facts = {"error": rows.json_text(CANCELLED), "message": CANCELLED.message}
-        return int(await self._run("cancel", queues, refs=_refs(refs, queues), **facts))
+        return await operate.cancel(self._opened(), refs) if refs else 0
 
     async def edit(
         self, refs: Sequence[Ref], *, priority: int | None = None, run_at: datetime | None = None
     ) -> int:
         if not refs or (priority is None and run_at is None):
             return 0
-        queues = _Queues()
-        changed = {"priority": priority, "run_at": run_at}
-        facts: dict[str, Any] = {
-            "priority": None if priority is None else rows.their_priority(priority),
-            "run_at": None if run_at is None else rows.instant(run_at),
-            "details": rows.json_text({name: value for name, value in changed.items() if value is not None}),
-        }
-        return int(await self._run("edit", queues, refs=_refs(refs, queues), **facts))
+        return await operate.edit(self._opened(), refs, priority, run_at)
 
     async def place(self, ref: Ref) -> int:
         return int(await self._run("place", [ref.queue], id=ref.id, bound=COUNTED_PLACES))
@@ -308,18 +255,6 @@ class RedisStore:
     async def resume(self, queue: str) -> bool:
         return bool(await self._run("resume", [queue]))
 
-    async def _finished(self, name: str, which: Filter, limit: int) -> int:
-        if which.ids == () or which.status in ("pending", "processing"):
-            return 0
-        names = await self._registered(which.queue)
-        return int(await self._run(name, names, which=rows.which(which), limit=limit))
-
-    async def _registered(self, queue: str | None = None) -> list[str]:
-        """The queues of this store, or the one that is asked for."""
-        if queue is not None:
-            return [queue]
-        return sorted(name.decode() for name in await self._opened().ask("SMEMBERS", self._place.own("queues")))
-
     async def _readable(self, found: Iterable[tuple[str, rows.Row, int | None]]) -> list[Job]:
         """The jobs that can be read, with their new fences; the others are put aside, so that they hold up nobody."""
         jobs, aside = [], []
@@ -329,8 +264,7 @@ class RedisStore:
                 jobs.append(job if fence is None else msgspec.structs.replace(job, fence=fence))
             except (msgspec.DecodeError, ValueError, TypeError) as error:
                 held = fence if fence is not None else int(row[3][rows.FIELDS.index("fence")])
-                details = UNREADABLE.details | {"why": str(error)[:200]}
-                failure = msgspec.structs.replace(UNREADABLE, details=details)
+                failure = msgspec.structs.replace(UNREADABLE, details={"why": str(error)[:200]})
                 aside.append(failed(Lease(queue, row[1].decode(), held), failure, event="quarantined"))
         await self.settle(aside)
         return jobs
@@ -338,7 +272,11 @@ class RedisStore:
     def _refuse(self, ref: Ref) -> None:
         if ref not in self._refused:
             self._refused.add(ref)
-            log.warning("job %s of queue %r has a parent in BullMQ: only workers of BullMQ's run it", ref.id, ref.queue)
+            log.warning(
+                "job %s of queue %r has a parent in BullMQ: only workers of BullMQ's run it",
+                ref.id,
+                ref.queue,
+            )
 
     async def _run(self, name: str, queues: Iterable[str] = (), **ask: Any) -> Any:
         return await self._opened().run(name, queues, **ask)
@@ -349,15 +287,7 @@ class RedisStore:
         return self._lines
 
 
-def _new(jobs: Iterable[NewJob], queues: _Queues) -> list[list[Any]]:
+def _new(jobs: Iterable[NewJob], queues: Queues) -> list[list[Any]]:
     for job in jobs:
         check_address(job.queue, job.id)
     return [rows.new_job(job, queues[job.queue]) for job in jobs]
-
-
-def _refs(refs: Iterable[Ref], queues: _Queues) -> list[list[Any]]:
-    return [[queues[ref.queue], ref.id] for ref in refs]
-
-
-def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    return zip(flat[::2], flat[1::2], strict=True)
