@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.command import TASKS, Command, unstuck
 from support.postgres import FLAVOURS, Postgres
+from support.product import Product, product
 from support.workers import Workers
 
 from unstuck import Unstuck
@@ -69,6 +70,13 @@ def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres]:
         server.resume()
     else:
         server.start()
+
+
+@pytest.fixture
+async def shop(postgres_server: Postgres) -> AsyncIterator[Product]:
+    """A product with tables of jobs of its own."""
+    async with product(postgres_server) as made:
+        yield made
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
