@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.command import TASKS, Command, unstuck
 from support.postgres import FLAVOURS, Postgres
+from support.product import Product, product
 from support.redis import FLAVOURS as REDIS_FLAVOURS
 from support.redis import Redis
 from support.workers import Workers
@@ -94,6 +95,13 @@ def redis_server(request: pytest.FixtureRequest) -> Iterator[Redis]:
         server.resume()
     else:
         server.start()
+
+
+@pytest.fixture
+async def shop(postgres_server: Postgres) -> AsyncIterator[Product]:
+    """A product with tables of jobs of its own."""
+    async with product(postgres_server) as made:
+        yield made
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

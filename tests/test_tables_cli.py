@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import urllib.request
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,6 @@ GRANT SELECT, UPDATE ON jobs, asr_jobs TO {role};
 GRANT SELECT, INSERT ON job_events TO {role};
 """
 READER = "CREATE ROLE {role} LOGIN PASSWORD 'limited'; GRANT SELECT ON jobs, asr_jobs, job_events TO {role};"
-
-
-@pytest.fixture
-async def shop(postgres_server: Postgres) -> AsyncIterator[Product]:
-    async with product(postgres_server) as made:
-        yield made
 
 
 async def as_role(shop: Product, rights: str) -> str:

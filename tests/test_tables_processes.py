@@ -2,25 +2,17 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.command import COMMAND
-from support.postgres import Postgres
 from support.processes import Child
-from support.product import Product, product, types
+from support.product import Product, types
 from support.waiting import until_async
 
 pytestmark = pytest.mark.anyio
 HERE = str(Path(__file__).parent)
-
-
-@pytest.fixture
-async def shop(postgres_server: Postgres) -> AsyncIterator[Product]:
-    async with product(postgres_server) as made:
-        yield made
 
 
 def worker(shop: Product, folder: Path, name: str, *options: str) -> Child:

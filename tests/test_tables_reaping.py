@@ -2,24 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.postgres import Postgres
-from support.product import FOREIGN_KEY, OldWorker, Product, product, tables, types
+from support.product import FOREIGN_KEY, OldWorker, Product, tables, types
 from support.sessions import session
 
 from unstuck import Layout, Reaper
 from unstuck.model import Outcome
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def shop(postgres_server: Postgres) -> AsyncIterator[Product]:
-    async with product(postgres_server) as made:
-        yield made
 
 
 async def reap(shop: Product, *named: str | Layout, **how: Any) -> list[Outcome]:
@@ -269,6 +261,29 @@ async def test_state_and_event_are_one_step(shop: Product, monkeypatch: pytest.M
         with pytest.raises(RuntimeError):
             await Reaper(opened).recover()
     assert (await shop.row(id_), await shop.events(id_)) == (before, [])
+
+
+async def test_rows_that_a_trigger_protects_do_not_keep_a_reaper_busy_for_ever(shop: Product) -> None:
+    await shop.say("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    await shop.say("CREATE TRIGGER keep BEFORE UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION keep()")
+    await shop.say(
+        "INSERT INTO jobs (status, lease_expires_at, last_heartbeat_at)"
+        " SELECT 'processing', now() - interval '1 s', now() - interval '9 s' FROM generate_series(1, 250)"
+    )
+    await shop.add(status="processing", created_at=-9000, updated_at=-9000)
+
+    assert await asyncio.wait_for(reap(shop), 10) == []
+    assert await shop.say("SELECT count(*) FROM job_events") == [(0,)]
+
+
+async def test_more_rows_than_a_batch_are_recovered_in_one_go(shop: Product) -> None:
+    await shop.say(
+        "INSERT INTO jobs (status, lease_expires_at, last_heartbeat_at)"
+        " SELECT 'processing', now() - interval '1 s', now() - interval '9 s' FROM generate_series(1, 450)"
+    )
+
+    assert len(await reap(shop)) == 450
+    assert await shop.say("SELECT status::text, count(*) FROM jobs GROUP BY 1") == [("queued", 450)]
 
 
 async def test_events_of_a_second_table_are_written_although_a_foreign_key_keeps_them_out(

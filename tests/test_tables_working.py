@@ -5,36 +5,25 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.postgres import Postgres
-from support.product import Product, product, types
+from support.product import TABLES, Product, taken, types
+from support.sessions import session
 from support.waiting import until_async
 from support.work import at_work, burst
 
 from unstuck import (
-    ConfigError,
-    Jobs,
     Permanent,
     Reaper,
-    SchemaError,
     Snooze,
     Unstuck,
     current_job,
     open_store,
 )
-from unstuck.model import Beat, Filter, Lease, Settled, Status, Verdict, Worker, completed, released, retried
+from unstuck.model import Beat, Settled, Verdict, Worker, completed, released, retried
 from unstuck.profiles import pipeline
-from unstuck.store import Share, Store
-from unstuck.stores.postgres.adopting import AdoptingStore
-from unstuck.testing.conformance.given import new, trouble
+from unstuck.store import Store
+from unstuck.testing.conformance.given import trouble
 
 pytestmark = pytest.mark.anyio
-TABLES = "?table=jobs&table=asr_jobs"
-
-
-@pytest.fixture
-async def shop(postgres_server: Postgres) -> AsyncIterator[Product]:
-    async with product(postgres_server) as made:
-        yield made
 
 
 @pytest.fixture
@@ -51,12 +40,6 @@ async def app(shop: Product) -> AsyncIterator[Unstuck]:
     app.queue("asr_jobs", **pipeline())
     async with app:
         yield app
-
-
-async def taken(
-    store: Store, limit: int = 1, table: str = "jobs", owner: str = "w", seconds: float = 20.0
-) -> Any:
-    return await store.lease({table: Share(seconds, limit)}, limit, owner)
 
 
 @pytest.mark.accepts("REAP-030", "REAP-031")
@@ -160,6 +143,24 @@ async def test_a_beat_renews_for_as_long_as_the_stage_needs_that_the_row_is_in_n
         assert seconds - 2 < left <= seconds
         assert -2 < heard <= 0
     assert (await shop.row(id_))["stage"] == "burnin"
+
+
+async def test_a_row_that_the_product_has_locked_does_not_hold_up_the_beats_for_others(
+    shop: Product, store: Store
+) -> None:
+    for _ in range(2):
+        await shop.add()
+    jobs = await taken(store, 2)
+    beats = [Beat(job.lease, 300.0) for job in jobs]
+    await shop.age(100)
+    async with session(shop.url) as other:
+        await other.execute("UPDATE jobs SET progress = 50 WHERE id::text = %s", [jobs[0].id])
+        pulse = await asyncio.wait_for(store.heartbeat(Worker(id="w", queues=("jobs",)), beats), 5)
+        await other.commit()
+
+    assert pulse.verdicts == {job.lease: Verdict.HELD for job in jobs}
+    left = [await shop.left(job.id, "lease_expires_at") for job in jobs]
+    assert [seconds is not None and seconds > 250 for seconds in left] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -301,81 +302,6 @@ async def test_what_follows_a_row_is_enqueued_with_its_end(shop: Product, app: U
     assert told == [id_]
     [_, done] = await shop.events(id_)
     assert (done["table"], done["details"]["result"]) == ("asr_jobs", {"text": "hello"})
-
-
-async def test_operators_see_and_change_rows_as_they_do_jobs(shop: Product, store: Store) -> None:
-    jobs = Jobs(store)
-    ids = [await shop.add(created_at=-60 + number) for number in range(4)]
-    [first] = await taken(store)
-    assert first.id == ids[0]
-    assert (await jobs.get(ids[0])).owner == "w"
-    assert await jobs.cancel(ids[:2]) == 2
-    pulse = await store.heartbeat(Worker(id="w", queues=("jobs",)), [Beat(first.lease, 300.0)])
-    assert pulse.verdicts == {first.lease: Verdict.CANCELLED}
-
-    [counts] = [of for of in await jobs.counts() if of.queue == "jobs"]
-    assert (counts.pending, counts.processing, counts.failed) == (2, 0, 2)
-    page = await jobs.find(Filter(queue="jobs"), 3)
-    rest = await jobs.find(Filter(queue="jobs"), 3, page.cursor)
-    assert [job.id for job in [*page.jobs, *rest.jobs]] == ids[::-1]
-    assert await jobs.retry_failed_jobs() == 0  # nobody wants those back
-    assert await jobs.retry(Filter(queue="jobs", status=Status.FAILED)) == 2
-    assert types(await shop.events(ids[0])) == ["leased", "cancelled", "requeued"]
-    assert [event.type for event in await jobs.events(job=first.ref)] == ["leased", "cancelled", "requeued"]
-
-
-async def test_a_pause_stops_claims_and_a_limit_bounds_what_runs(shop: Product, store: Store) -> None:
-    for _ in range(5):
-        await shop.add()
-    await store.pause("jobs", "the disk is full")
-    assert await taken(store, 5) == []
-    await store.resume("jobs")
-
-    share = {"jobs": Share(20.0, 5, 2)}
-    found = await asyncio.gather(*(store.lease(share, 5, f"w{number}") for number in range(4)))
-    assert sum(len(jobs) for jobs in found) == 2
-
-
-async def test_rows_are_added_by_those_who_own_the_table(store: Store) -> None:
-    with pytest.raises(
-        ConfigError, match=r"queue 'jobs' is the table jobs: insert a row there, status = 'queued'"
-    ):
-        await store.enqueue([new(queue="jobs")])
-    assert await store.delete(Filter(queue="jobs")) == 0
-
-
-async def test_leases_that_a_worker_does_not_know_of_are_told_to_it(shop: Product, store: Store) -> None:
-    id_ = await shop.add()
-    [job] = await taken(store)
-
-    pulse = await store.heartbeat(Worker(id="w", queues=("jobs",)), [])
-    assert pulse.strangers == [Lease("jobs", id_, job.fence)]
-    assert (await store.heartbeat(Worker(id="other", queues=("jobs",)), [])).strangers == []
-
-
-async def test_the_rows_of_a_dead_worker_are_ended_at_once(shop: Product, store: Store) -> None:
-    mine, other = await shop.add(), await shop.add()
-    await taken(store, owner="w1")
-    await taken(store, owner="w2")
-
-    [outcome] = await Reaper(store).recover(of="w1", cause="killed by signal 9")
-
-    assert (outcome.lease.id, (await shop.row(other))["status"]) == (mine, "processing")
-    assert types(await shop.events(mine)) == ["leased", "crash:requeued"]
-
-
-async def test_a_table_that_lost_a_column_is_told_and_worked_on_again_when_it_is_back(
-    shop: Product, store: Store
-) -> None:
-    id_ = await shop.add()
-    await taken(store)
-    await shop.say("ALTER TABLE jobs RENAME locked_by TO holder")
-    with pytest.raises(SchemaError, match="locked_by"):
-        await taken(store)
-    await shop.say("ALTER TABLE jobs RENAME holder TO locked_by")
-    await shop.say("UPDATE jobs SET status = 'queued'")
-    assert [job.id for job in await taken(store)] == [id_]
-    assert isinstance(store, AdoptingStore)
 
 
 async def test_a_permanent_error_fails_a_row_at_once(shop: Product, app: Unstuck) -> None:

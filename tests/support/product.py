@@ -10,7 +10,8 @@ from psycopg import AsyncConnection
 
 from support.postgres import Postgres
 from unstuck.layout import Layout, layouts
-from unstuck.store import Clock
+from unstuck.model import Job
+from unstuck.store import Clock, Share, Store
 from unstuck.stores import open_tables
 from unstuck.stores.postgres.adopted.tables import Tables
 
@@ -59,6 +60,7 @@ CREATE INDEX idx_asr_jobs_status_lease ON asr_jobs (status, lease_expires_at);
 CREATE INDEX idx_jobs_status_last_hb ON jobs (status, last_heartbeat_at);
 """
 FOREIGN_KEY = "ALTER TABLE job_events ADD FOREIGN KEY (job_id) REFERENCES jobs (id)"
+TABLES = "?table=jobs&table=asr_jobs"
 Row = dict[str, Any]
 
 
@@ -184,3 +186,9 @@ class OldWorker:
 
 def types(events: Sequence[Row]) -> list[str]:
     return [event["type"] for event in events]
+
+
+async def taken(
+    store: Store, limit: int = 1, table: str = "jobs", owner: str = "w", seconds: float = 20.0
+) -> list[Job]:
+    return await store.lease({table: Share(seconds, limit)}, limit, owner)

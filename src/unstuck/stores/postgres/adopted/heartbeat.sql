@@ -1,5 +1,6 @@
--- heartbeat: renew the leases that are still held, each for as long as its stage needs. Answers which were renewed, and
--- the leases under this owner's name that were not mentioned.
+-- heartbeat: renew the leases that are still held, each for as long as its stage needs. A row that somebody else has
+-- locked, the product itself perhaps, is not waited for: it would hold up the others, and no reaper takes it meanwhile.
+-- Answers which are held, and the leases under this owner's name that were not mentioned.
 WITH given AS (
     SELECT * FROM ROWS FROM (
         json_to_recordset(%(beats)s::json) AS (id text, fence text, seconds double precision, stage text)
@@ -10,7 +11,7 @@ held AS MATERIALIZED (
     FROM (SELECT * FROM given ORDER BY id) AS given CROSS JOIN LATERAL (
         SELECT {id} AS found FROM {table} AS job
         WHERE {id} = given.id::{type id} AND {status} = {processing} AND {owner} = %(owner)s || '#' || given.fence
-        FOR UPDATE
+        FOR UPDATE SKIP LOCKED
     ) AS line
 ),
 clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM held) AS locked),
@@ -20,10 +21,12 @@ renewed AS (
         {column stage} = coalesce(held.stage, {stage}),
         {column lease} = clock.now + {length of beat}
     FROM held, clock WHERE {id} = held.found
-    RETURNING held.place
 )
 SELECT
-    (SELECT coalesce(json_agg(place), '[]')::text FROM renewed),
+    (
+        SELECT coalesce(json_agg(given.place), '[]')::text FROM given JOIN {table} AS job
+            ON {id} = given.id::{type id} AND {status} = {processing} AND {owner} = %(owner)s || '#' || given.fence
+    ),
     (
         SELECT coalesce(json_agg(json_build_array({id}::text, split_part({owner}, '#', 2))), '[]')::text
         FROM {table} AS job

@@ -13,6 +13,7 @@ import psycopg
 from unstuck.abilities import Judge
 from unstuck.model import Job, Outcome
 from unstuck.store import Blind
+from unstuck.stores.postgres import rows as native
 from unstuck.stores.postgres.adopted import rows
 from unstuck.stores.postgres.adopted.table import Table
 from unstuck.stores.postgres.plainly import said
@@ -60,20 +61,24 @@ def _end(table: Table, found: Sequence[rows.Found], judge: Judge) -> Step[list[O
         return []
     jobs = yield from judged(table, found)
     outcomes = [judge(job) for job in jobs]
-    [(_, now)] = yield Query(table.text("settle"), rows.endings(outcomes, table.layout, jobs))
-    yield from tell(table, list(rows.told(outcomes, table.layout, now)))
-    return outcomes
+    [(applied, now)] = yield Query(table.text("settle"), rows.endings(outcomes, table.layout, jobs))
+    done = [
+        outcomes[place] for place in sorted(native.numbers(applied))
+    ]  # a trigger or policy may forbid some
+    yield from tell(table, list(rows.told(done, table.layout, now)))
+    return done
 
 
 def adopt(table: Table, grace: float, limit: int) -> Step[int]:
     """Give a lease to rows that are processed without one and have been silent for long."""
     found = yield from _rows(table, "silent", grace=grace, limit=limit)
-    if found:
-        ids = [row.id for row in found]
-        yield Query(table.text("adopt"), {"ids": json_text(ids), "grace": grace})
-        [(now,)] = yield Query("SELECT clock_timestamp()", {})
-        yield from tell(table, [_adoption(table, row, grace, now) for row in found])
-    return len(found)
+    if not found:
+        return 0
+    ids = json_text([row.id for row in found])
+    done = {id_ for (id_,) in (yield Query(table.text("adopt"), {"ids": ids, "grace": grace}))}
+    [(now,)] = yield Query("SELECT clock_timestamp()", {})
+    yield from tell(table, [_adoption(table, row, grace, now) for row in found if row.id in done])
+    return len(done)
 
 
 def _adoption(table: Table, row: rows.Found, grace: float, now: datetime) -> dict[str, Any]:

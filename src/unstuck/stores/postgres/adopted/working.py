@@ -46,8 +46,8 @@ def heartbeat(
     """The verdicts, and leases under this name that were not mentioned."""
     needing(table, "owner")
     facts = {"beats": rows.beats(beats), "owner": owner}
-    [(renewed, strangers)] = yield Query(table.text("heartbeat"), facts)
-    held = set(native.numbers(renewed))
+    [(still, strangers)] = yield Query(table.text("heartbeat"), facts)
+    held = set(native.numbers(still))
     verdicts = {
         beat.lease: Verdict.HELD if place in held else Verdict.LOST for place, beat in enumerate(beats)
     }
