@@ -15,7 +15,8 @@ for _, ref in ipairs(ask.refs) do
         redis.call('HSET', q.base .. id, 'fence', fence, 'settled_fence', fence, 'settled', 'cancelled', 'error', ask.error,
             'error_at', whole(now), 'error_category', 'PERMANENT', 'error_code', 'cancelled', 'failedReason', ask.message)
         redis.call('SADD', q.base .. 'unstuck:cancelled', id)
-        say(q, 'failed', id, 'failedReason', ask.message, 'prev', status == 'pending' and 'waiting' or 'active')
+        say(q, 'failed', id, 'failedReason', ask.message, 'prev', status == 'pending' and 'waiting' or 'active',
+            'by', 'unstuck')
         finish(q, id, 'failed')
         tell(q, id, 'cancelled', '{}')
         tally(q, 'cancelled', 1)

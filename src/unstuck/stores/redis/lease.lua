@@ -23,7 +23,7 @@ local function fail_unrun(q, id, why)
     redis.call('HSET', q.base .. id, 'failedReason', why, 'error', said, 'error_at', whole(now), 'error_code', 'deferred',
         'error_category', 'PERMANENT', 'settled', 'failed', 'settled_fence', fence)
     redis.call('HDEL', q.base .. id, 'defa')
-    say(q, 'failed', id, 'failedReason', why, 'prev', 'waiting')
+    say(q, 'failed', id, 'failedReason', why, 'prev', 'waiting', 'by', 'unstuck')
     finish(q, id, 'failed')
     tell(q, id, 'failed', '{"message":' .. cjson.encode(why) .. '}')
     tell(q, id, 'alert', '{"alert":"dead_letter","message":' .. cjson.encode(why) .. '}')

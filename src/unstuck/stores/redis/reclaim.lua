@@ -1,5 +1,5 @@
 -- reclaim: take over leases that ran out, the longest silent first. The attempt was counted when the job was leased.
--- needs: hold
+-- needs: hold, follow
 local FUTURE = 60000 -- a beat from further ahead means that the clock was put back
 
 -- Give a lease to jobs that run without one and whose holder was silent for the grace. One that has a live lock is
@@ -56,6 +56,7 @@ end
 local adopted, found = 0, {}
 for place in ipairs(ask.queues) do
     local q = queue(place)
+    follow(q)
     adopted = adopted + adopt(q)
     local until_ = ask.of and '+inf' or '(' .. whole(now)
     local some = redis.call('ZRANGEBYSCORE', q.base .. 'unstuck:leases', '-inf', until_, 'WITHSCORES')

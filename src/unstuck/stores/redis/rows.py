@@ -195,9 +195,23 @@ def _error(facts: Mapping[str, Any], *, failed: bool) -> Failure | None:
     ours = None if facts["error"] is None else _failure(facts["error"])
     reason = _text(facts["failedReason"])
     if failed and reason is not None and (ours is None or ours.message != reason):  # it failed elsewhere
-        stack = _text(facts["stacktrace"]) or ""
-        return Failure(category=Category.TRANSIENT, code="failed", message=reason, stack=stack)
+        return Failure(
+            category=Category.TRANSIENT,
+            code="failed",
+            message=reason,
+            stack=_last_stack(facts["stacktrace"]),
+            attempt=int(facts["atm"] or 0),
+            at=_moment(facts["finishedOn"]),
+        )
     return None if ours is None else msgspec.structs.replace(ours, at=_moment(facts["error_at"]))
+
+
+def _last_stack(text: bytes | None) -> str:
+    try:
+        stacks = _decode(text or b"[]")
+    except msgspec.DecodeError:
+        return ""
+    return str(stacks[-1]) if isinstance(stacks, list) and stacks else ""
 
 
 def beat(beat: Beat, place: int) -> list[Any]:

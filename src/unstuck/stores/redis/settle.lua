@@ -46,9 +46,9 @@ local function settle(outcome)
     tally(q, word, 1)
     local set = FINISHED[word]
     if set == 'completed' then
-        say(q, 'completed', id, 'returnvalue', outcome[6] or 'null', 'prev', 'active')
+        say(q, 'completed', id, 'returnvalue', outcome[6] or 'null', 'prev', 'active', 'by', 'unstuck')
     elseif set then
-        say(q, 'failed', id, 'failedReason', outcome[12] or '', 'prev', 'active')
+        say(q, 'failed', id, 'failedReason', outcome[12] or '', 'prev', 'active', 'by', 'unstuck')
         say(q, 'retries-exhausted', id, 'attemptsMade', attempts)
     end
     if set then

@@ -170,7 +170,9 @@ class RedisStore:
         names = await self._opened().queues() if queues is None else list(queues)
         spans = [[milliseconds(span.since), milliseconds(span.until)] for span in blind]
         facts = {"owner": owner, "lease": milliseconds(seconds), "grace": milliseconds(grace), "blind": spans}
-        taken, adopted, end = await self._run("reclaim", names, limit=limit, of=of, **facts)
+        taken, adopted, end = await self._run(
+            "reclaim", names, limit=limit, of=of, routine=self._place.all_events, **facts
+        )
         jobs = await self._readable([(names[row[0] - 1], row, int(fence)) for row, fence in taken])
         return Reclaimed(jobs, adopted, None if end is None else int(end) / 1000)
 
