@@ -1,7 +1,7 @@
 """BullMQ from npm and our store on one queue: each runs what the other enqueued, and sees the same of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,8 @@ class Bull:
 
 
 @pytest.fixture
-def bull(redis7: Redis, harness: RedisHarness, tmp_path: Path) -> Iterator[Bull]:
-    yield Bull(redis7, harness, tmp_path / "node.log")
+def bull(redis7: Redis, harness: RedisHarness, tmp_path: Path) -> Bull:
+    return Bull(redis7, harness, tmp_path / "node.log")
 
 
 async def stored(harness: RedisHarness) -> dict[str, Job]:
