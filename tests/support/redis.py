@@ -50,7 +50,9 @@ class Redis(Server):
 
     def _argv(self, port: int, data_dir: Path) -> Sequence[str]:
         settings = self._settings | {"port": str(port), "dir": str(data_dir)}
-        options = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        options = [
+            word for name, value in settings.items() for word in (f"--{name}", *(value.split() or [""]))
+        ]
         return [str(self._program), *options]
 
 
@@ -81,4 +83,5 @@ def _wheel() -> Path | None:
 
 
 def _answers(port: int) -> bool:
-    return say(port, "PING").startswith("+PONG")  # while it loads its data it says something else
+    # While it loads its data it says something else.
+    return say(port, "PING").startswith(("+PONG", "-NOAUTH"))

@@ -1,5 +1,6 @@
 -- cancel: fail jobs that are not finished. A running one's lease is taken over and ended in this one step.
 -- needs: line, erase, finish, hold
+even_if_full()
 local count = 0
 for _, ref in ipairs(ask.refs) do
     local q, id = queue(ref[1]), ref[2]

@@ -1,5 +1,6 @@
 -- heartbeat: record a worker, renew its leases, and name those that the store says it holds but that it did not name.
 -- needs: hold
+even_if_full()
 local me = ask.worker
 redis.call('ZADD', store .. 'seen', whole(now), me)
 redis.call('HSETNX', store .. 'since', me, whole(now))

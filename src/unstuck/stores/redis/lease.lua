@@ -65,6 +65,7 @@ local function take(q, found, lease)
     return row(q, id, 'processing')
 end
 
+even_if_full()
 local found = {}
 for place, share in ipairs(ask.shares) do
     local q = queue(place)

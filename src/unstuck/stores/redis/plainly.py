@@ -13,7 +13,7 @@ from unstuck.errors import ConfigError, StoreError, StoreUnavailable
 _PASSING = (
     "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "OOM", "MISCONF", "BUSY", "NOREPLICAS", "UNBLOCKED",
 )  # fmt: skip
-_REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH", "ERR invalid DB", "ERR DB index")
+_REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH", "invalid DB", "DB index")
 _KNOWN = (
     exceptions.AuthenticationError,
     exceptions.AuthorizationError,

@@ -53,6 +53,7 @@ local function deaf(heard)
     return sum
 end
 
+even_if_full()
 local adopted, found = 0, {}
 for place in ipairs(ask.queues) do
     local q = queue(place)

@@ -4,6 +4,7 @@
 -- message, stack trace. A job that goes back without a delay keeps its run_at, and with it its old place in line.
 local FINISHED = {completed = 'completed', failed = 'failed'}
 
+even_if_full()
 -- First find out what applies; also what a later outcome for the same job finds after an earlier one.
 local answers, ended = {}, {}
 for place, outcome in ipairs(ask.outcomes) do

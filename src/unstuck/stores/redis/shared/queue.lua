@@ -12,6 +12,11 @@ local function whole(number)
     return string.format('%.0f', number)
 end
 
+-- A full server refuses what needs memory, but not in a step that has begun to write: what works jobs off must go on.
+local function even_if_full()
+    redis.call('DEL', store .. 'room')
+end
+
 -- Numbers that grow for ever, also when the clock goes back: for jobs in the order they came, and for events.
 local function numbers(count)
     local first = math.max(micro, tonumber(redis.call('GET', KEYS[1]) or '0') + 1)
