@@ -38,6 +38,11 @@ class Bull:
         ids: list[str] = await asyncio.to_thread(self._node, "produce", *self._where, said)
         return ids
 
+    async def flow(self, *children: tuple[str, dict[str, Any]]) -> list[str]:
+        said = [{"task": task, "opts": opts} for task, opts in children]
+        ids: list[str] = await asyncio.to_thread(self._node, "flow", *self._where, said)
+        return ids
+
     async def look(self) -> Any:
         return await asyncio.to_thread(self._node, "look", *self._where)
 
@@ -225,3 +230,39 @@ async def test_deduplicated_and_removed_jobs_are_treated_as_node_would(
     assert [job.result for job in (await stored(harness)).values()] == ["ann"]
     [again] = await bull.add(first)  # the kind is free again
     assert (await stored(harness))[again].status is Status.PENDING
+
+
+@pytest.mark.parametrize(
+    ("option", "end"),
+    [
+        ("failParentOnFailure", "failed"),
+        ("continueParentOnFailure", "completed"),
+        ("ignoreDependencyOnFailure", "completed"),
+        ("removeDependencyOnFailure", "completed"),
+        ("", "waiting-children"),
+    ],
+)
+async def test_a_parent_in_a_flow_learns_what_became_of_its_children(
+    harness: RedisHarness, bull: Bull, option: str, end: str
+) -> None:
+    parent, *_ = await bull.flow(("part", {}), ("hopeless", {option: True} if option else {}))
+    async with Unstuck(harness.url) as app:
+
+        @app.task(queue=QUEUE)
+        async def whole() -> str:
+            return "done"
+
+        @app.task(queue=QUEUE)
+        async def part() -> str:
+            return "part"
+
+        @app.task(queue=QUEUE)
+        async def hopeless() -> None:
+            raise Permanent("no")
+
+        await burst(app)
+
+    assert (await bull.look())["jobs"][parent]["state"] == end
+    noted = await harness.client.hvals(f"{harness.prefix}:{QUEUE}:{parent}:processed")
+    assert noted == [b'"part"']
+    assert await harness.store.verify() == []

@@ -19,7 +19,7 @@ from support.waiting import until_async
 from support.workers import Workers, worker_of
 
 from unstuck import Filter, Status
-from unstuck.model import Lease, Settled, completed
+from unstuck.model import Job, Lease, Settled, completed
 from unstuck.testing import RedisHarness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -145,8 +145,9 @@ async def _finished(harness: RedisHarness, count: int) -> bool:
     return of.completed + of.failed >= count
 
 
-async def _all(harness: RedisHarness) -> list[object]:
-    found, cursor = [], None
+async def _all(harness: RedisHarness) -> list[Job]:
+    found: list[Job] = []
+    cursor = None
     while True:
         page = await harness.store.find(Filter(queue="long"), 1000, cursor)
         found += page.jobs

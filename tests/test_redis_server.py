@@ -12,6 +12,7 @@ from support.work import at_work
 
 from unstuck import ConfigError, Status, StoreError, StoreUnavailable, Unstuck, health, open_store
 from unstuck.model import Beat, Settled, Worker, completed
+from unstuck.store import Store
 from unstuck.stores.redis import lines
 from unstuck.testing import RedisHarness
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states
@@ -151,6 +152,11 @@ async def test_where_settings_may_not_be_asked_for_the_rest_is_told_by_info() ->
             assert "failure" not in [finding.level for finding in await store.checkup()]
 
 
+async def fill(store: Store) -> None:
+    for _ in range(200):
+        await store.enqueue([new(payload="x" * 50_000) for _ in range(10)])
+
+
 @pytest.mark.parametrize("flavour", FLAVOURS)
 async def test_a_full_server_refuses_new_jobs_loudly_and_lets_the_others_be_done(flavour: str) -> None:
     with Redis(flavour, settings={"maxmemory": "6mb"}) as server:
@@ -158,8 +164,7 @@ async def test_a_full_server_refuses_new_jobs_loudly_and_lets_the_others_be_done
             job = await one_leased(harness.store)
             await enqueued(harness.store)
             with pytest.raises(StoreUnavailable, match="maxmemory"):
-                for _ in range(200):
-                    await harness.store.enqueue([new(payload="x" * 50_000) for _ in range(10)])
+                await fill(harness.store)
             before = await counts(harness.store)
             await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0)])
             assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]

@@ -1,5 +1,5 @@
 -- cancel: fail jobs that are not finished. A running one's lease is taken over and ended in this one step.
--- needs: line, erase, finish, hold
+-- needs: line, erase, parent, finish, hold
 even_if_full()
 local count = 0
 for _, ref in ipairs(ask.refs) do
@@ -24,4 +24,5 @@ for _, ref in ipairs(ask.refs) do
         count = count + 1
     end
 end
+chime()
 return count

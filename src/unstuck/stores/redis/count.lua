@@ -8,7 +8,8 @@ for place in ipairs(ask.queues) do
     local head = line(q, 1)[1]
     local why = q.paused and (redis.call('HGET', q.base .. 'unstuck:pause', 'why') or 'paused')
     answers[place] = {
-        redis.call('LLEN', q.base .. 'wait') + redis.call('ZCARD', q.base .. 'prioritized') + delayed,
+        redis.call('LLEN', q.base .. 'wait') + redis.call('ZCARD', q.base .. 'prioritized') + delayed
+            + redis.call('ZCARD', q.base .. 'waiting-children'),
         redis.call('ZCOUNT', q.base .. 'delayed', whole((now + 1) * 4096), '+inf'),
         redis.call('LLEN', q.base .. 'active'),
         redis.call('ZCOUNT', q.base .. 'unstuck:leases', '-inf', '(' .. whole(now)),

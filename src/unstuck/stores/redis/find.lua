@@ -48,7 +48,7 @@ end
 
 local function waiting(q)
     local ids = redis.call('LRANGE', q.base .. 'wait', 0, -1)
-    for _, set in ipairs({'prioritized', 'delayed'}) do
+    for _, set in ipairs({'prioritized', 'delayed', 'waiting-children'}) do
         for _, id in ipairs(redis.call('ZRANGE', q.base .. set, 0, -1)) do
             ids[#ids + 1] = id
         end

@@ -1,7 +1,6 @@
 -- lease: take due jobs of queues that are not paused, the best rank first. It costs an attempt, and the fence grows.
--- needs: line, lanes, erase, finish, hold
+-- needs: line, lanes, erase, parent, finish, hold
 local PROMOTE_AT_ONCE = 1000
-local refused = {}
 
 -- How many jobs may be taken of a queue: by the caller's limits, and by those that the queue has for everybody.
 local function room(q, share)
@@ -32,11 +31,7 @@ end
 
 local function take(q, found, lease)
     local id = found.id
-    local facts = redis.call('HMGET', q.base .. id, 'name', 'lane', 'defa', 'fence', 'born', 'timestamp', 'parentKey')
-    if facts[7] then
-        refused[#refused + 1] = {q.place, id}
-        return
-    end
+    local facts = redis.call('HMGET', q.base .. id, 'name', 'lane', 'defa', 'fence', 'born', 'timestamp')
     leave(q, id, facts[2])
     if not facts[1] then
         return -- an entry whose job is gone
@@ -114,4 +109,4 @@ for place in ipairs(ask.shares) do
     q.later = not q.ready
 end
 chime()
-return {jobs, refused}
+return jobs

@@ -1,5 +1,5 @@
 -- settle: end leases. State, events, counters, pauses and follow-up jobs are one step; what does not apply does nothing.
--- needs: line, erase, finish, hold, add
+-- needs: line, erase, parent, finish, hold, add
 -- An outcome is place of queue, id, fence, word, delay, result, crashed, pause, and of a failure: text, category, code,
 -- message, stack trace. A job that goes back without a delay keeps its run_at, and with it its old place in line.
 local FINISHED = {completed = 'completed', failed = 'failed'}

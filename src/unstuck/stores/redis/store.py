@@ -61,7 +61,6 @@ class RedisStore:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._lines: Lines | None = None
-        self._refused: set[Ref] = set()
 
     async def __aenter__(self) -> Self:
         self._lines = Lines(self._place)
@@ -117,10 +116,8 @@ class RedisStore:
             for share in queues.values()
         ]
         facts = {"shares": shares, "limit": limit, "owner": owner, "routine": self._place.all_events}
-        taken, refused = await self._run("lease", queues, **facts)
+        taken = await self._run("lease", queues, **facts)
         names = list(queues)
-        for place, id_ in refused:
-            self._refuse(Ref(names[place - 1], id_.decode()))
         return await self._readable([(names[row[0] - 1], row, None) for row in taken])
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
@@ -270,15 +267,6 @@ class RedisStore:
                 aside.append(failed(Lease(queue, row[1].decode(), held), failure, event="quarantined"))
         await self.settle(aside)
         return jobs
-
-    def _refuse(self, ref: Ref) -> None:
-        if ref not in self._refused:
-            self._refused.add(ref)
-            log.warning(
-                "job %s of queue %r has a parent in BullMQ: only workers of BullMQ's run it",
-                ref.id,
-                ref.queue,
-            )
 
     async def _run(self, name: str, queues: Iterable[str] = (), **ask: Any) -> Any:
         return await self._opened().run(name, queues, **ask)

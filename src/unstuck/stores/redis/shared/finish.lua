@@ -1,4 +1,4 @@
--- finish: put a job among the finished ones of its kind, and keep only as many there as its options allow.
+-- finish: put a job among the finished ones of its kind, tell its parent, and keep only as many as its options allow.
 local function trim(q, id, set, keep)
     if keep == true or keep == 0 or (type(keep) == 'table' and keep.count == 0) then
         erase(q, id, set)
@@ -23,6 +23,7 @@ end
 local function finish(q, id, set)
     redis.call('ZADD', q.base .. set, whole(now), id)
     redis.call('HSET', q.base .. id, 'finishedOn', whole(now))
+    report(q, id, set)
     local facts = redis.call('HMGET', q.base .. id, 'deid', 'opts')
     if facts[1] then -- it was the one job of its kind
         local key = q.base .. 'de:' .. facts[1]

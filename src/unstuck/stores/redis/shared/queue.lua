@@ -24,19 +24,18 @@ local function numbers(count)
     return first
 end
 
-local queues = {}
+local queues = {} -- by the words that their keys begin with
 
-local function queue(place)
-    local q = queues[place]
+local function queue_at(base, place)
+    local q = queues[base]
     if q then
         return q
     end
-    local base = string.sub(KEYS[place + 2], 1, -5)
     local meta = redis.call('HMGET', base .. 'meta', 'paused', 'opts.maxLenEvents', 'concurrency', 'max', 'duration')
     q = {
         place = place,
         base = base,
-        name = ask.queues[place],
+        name = place and ask.queues[place],
         paused = meta[1] and meta[1] ~= '0',
         kept = tonumber(meta[2]) or EVENTS_KEPT,
         concurrency = tonumber(meta[3]),
@@ -44,8 +43,12 @@ local function queue(place)
         duration = tonumber(meta[5]),
         laned = redis.call('EXISTS', base .. 'unstuck:laned') == 1,
     }
-    queues[place] = q
+    queues[base] = q
     return q
+end
+
+local function queue(place)
+    return queue_at(string.sub(KEYS[place + 2], 1, -5), place)
 end
 
 -- What runs, as a set: looked up often in one step, and a list is slow to search.
