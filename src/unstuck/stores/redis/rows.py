@@ -20,6 +20,7 @@ FIELDS = (
     "run_at", "key", "digest", "lane", "follows", "trace", "webhook", "timeout", "backoff", "lapse_backoff",
     "max_attempts", "max_crashes", "crashes", "fence", "owner", "lease_until", "heartbeat_at", "stage", "settled",
     "settled_fence", "error", "error_at",
+    "ats", "born", "defa",
 )  # fmt: skip
 HIGHEST, STEPS = 9, 10  # a point of ours is ten of BullMQ's, where less is sooner
 
