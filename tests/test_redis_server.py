@@ -10,9 +10,9 @@ from support.redis import FLAVOURS, Redis
 from support.waiting import until_async
 from support.work import at_work
 
-from unstuck import ConfigError, Status, StoreError, StoreUnavailable, Unstuck, health, open_store
-from unstuck.model import Beat, Settled, Worker, completed
-from unstuck.store import Store
+from unstuck import ConfigError, Filter, Status, StoreError, StoreUnavailable, Unstuck, health, open_store
+from unstuck.model import Beat, Settled, Worker, completed, released
+from unstuck.store import Share, Store
 from unstuck.stores.redis import lines
 from unstuck.testing import RedisHarness
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states
@@ -122,8 +122,9 @@ async def test_a_wrong_password_and_a_missing_database_are_settings() -> None:
     [
         ({"maxmemory-policy": "allkeys-lru"}, "CONFIG SET maxmemory-policy noeviction"),
         ({"appendonly": "no", "save": ""}, "CONFIG SET appendonly yes"),
+        ({"cluster-enabled": "yes", "databases": "1"}, "part of a cluster"),
     ],
-    ids=["eviction", "memory only"],
+    ids=["eviction", "memory only", "cluster"],
 )
 async def test_a_server_that_loses_jobs_is_refused_with_the_command_that_helps(
     settings: dict[str, str], said: str
@@ -135,7 +136,40 @@ async def test_a_server_that_loses_jobs_is_refused_with_the_command_that_helps(
             assert "failure" in [finding.level for finding in await store.checkup()]
         async with open_store(f"{server.url()}?careless=yes") as store:
             await store.migrate()
+
+
+async def test_a_server_on_this_host_can_be_reached_by_its_socket() -> None:
+    with Redis("redis", settings={"unixsocket": "redis.sock"}) as server:
+        async with open_store(f"unix://{server.data_dir}/redis.sock?db=1&prefix=other") as store:
+            await store.migrate()
             await enqueued(store)
+        assert "other:q:meta" not in server.command("KEYS", "*"), "it is not in the database that was named"
+
+
+async def test_what_others_removed_is_forgotten_with_its_events(harness: RedisHarness) -> None:
+    job = await one_leased(harness.store)
+    await harness.store.settle([released(job.lease)])
+    await harness.client.delete(f"{harness.prefix}:q:{job.id}")
+    await harness.client.zrem(f"{harness.prefix}:q:prioritized", job.id)
+
+    assert (await harness.store.find(Filter())).jobs == []
+    assert await harness.store.events() == []
+    assert await harness.store.verify() == []
+
+
+async def test_lanes_hold_even_if_others_took_jobs_and_put_others_there(harness: RedisHarness) -> None:
+    first, second, third = await enqueued(harness.store, 3, lane="a")
+    line = f"{harness.prefix}:q:prioritized"
+    assert [job.ref for job in await harness.store.lease({"q": Share(60.0, 1, None, 9)}, 1, "w")] == [first]
+    score = await harness.client.zscore(line, second.id)
+    await harness.client.zrem(line, second.id)  # a worker of BullMQ's takes one,
+    await harness.client.lpush(f"{harness.prefix}:q:active", second.id)
+    [other] = await enqueued(harness.store)
+    await harness.client.zrem(f"{harness.prefix}:q:unstuck:lane", other.id)  # and another comes back by it
+    await harness.client.zadd(line, {other.id: score})
+
+    jobs = await harness.store.lease({"q": Share(60.0, 9, None, 9)}, 9, "w")
+    assert {job.ref for job in jobs} == {third, other}
 
 
 async def test_settings_that_may_lose_the_last_second_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:

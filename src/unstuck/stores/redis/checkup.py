@@ -43,6 +43,9 @@ def _release(info: Mapping[str, str]) -> list[Finding]:
     found = [Finding("ok", f"{name} {release}")]
     if known < OLDEST:
         found = [Finding("failure", f"{name} {release} is too old", "use Redis 6.2 or newer, or Valkey")]
+    if info.get("cluster_enabled") == "1":
+        fix = "name a server that is no part of a cluster"
+        found.append(Finding("failure", "the server is part of a cluster: that is not supported yet", fix))
     if info.get("role", "master") != "master":
         found.append(
             Finding("failure", "the server is a replica: nothing can be written", "name the primary")

@@ -43,10 +43,7 @@ local function take(q, found, lease)
     local there = facts[AT.name]
     if there and found.score > 0 and not q.laned then
         gather(q, 'leave', id)
-    else
-        leave(q, id, facts[AT.lane])
-    end
-    if not there then
+    elseif not leave(q, id, facts[AT.lane]) or not there then
         return -- an entry whose job is gone
     end
     if not facts[AT.born] then -- a job of somebody else's that we see for the first time

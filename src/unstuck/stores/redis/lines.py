@@ -92,16 +92,17 @@ class Lines:
 
 
 def _client(place: Place, timeout: float, most: int) -> Any:
+    over_network = {} if "path" in place.connect else {"socket_keepalive": True}
     pool = BlockingConnectionPool(
         max_connections=most,
         timeout=timeout,
         socket_timeout=timeout,
         socket_connect_timeout=10,
-        socket_keepalive=True,
         # The driver would ask again by itself, and a lease whose answer was lost would be taken twice.
         retry=Retry(NoBackoff(), 0),
         protocol=2,
         client_name="unstuck",
+        **over_network,
         **place.connect,
     )
     client = Redis(connection_pool=pool)
