@@ -264,3 +264,23 @@ async def test_a_script_that_cannot_be_carried_out_is_the_stores_error(harness: 
     await harness.client.set(f"{harness.prefix}:q:prioritized", "not a set")
     with pytest.raises(StoreError, match="WRONGTYPE"):
         await leased(harness.store)
+
+
+async def test_a_checkup_tells_of_what_is_stranded_also_in_queues_of_others(harness: RedisHarness) -> None:
+    """A queue that only BullMQ used: one job is held, one stalled, one entry has no job, one lock no job that runs."""
+    base = f"{harness.prefix}:theirs"
+    await harness.client.hset(f"{base}:meta", "version", "bullmq:6.0.0")
+    for id_ in ("held", "stalled", "waits"):
+        await harness.client.hset(f"{base}:{id_}", mapping={"name": "send", "data": "{}", "timestamp": "1"})
+    await harness.client.lpush(f"{base}:active", "held", "stalled")
+    await harness.client.lpush(f"{base}:wait", "waits", "ghost")
+    for id_ in ("held", "waits"):
+        await harness.client.set(f"{base}:{id_}:lock", "token", px=60_000)
+
+    told = [finding.what for finding in await harness.store.checkup() if finding.level != "ok"]
+
+    assert [line.split(":")[0] for line in told] == [
+        "1 jobs of queue theirs are stalled",
+        "1 entries of queue theirs have no job",
+        "1 locks of queue theirs belong to jobs that do not run",
+    ]

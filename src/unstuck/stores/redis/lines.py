@@ -59,6 +59,15 @@ class Lines:
         """Every queue that this store knows."""
         return sorted(name.decode() for name in await self.ask("SMEMBERS", self.place.own("queues")))
 
+    async def scan(self, pattern: str) -> list[str]:
+        """The names of keys that are there all the while."""
+        found, cursor = set[str](), b"0"
+        while True:
+            cursor, some = await self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            found |= {key.decode() for key in some}
+            if cursor == b"0":
+                return sorted(found)
+
     async def ask(self, *command: Any) -> Any:
         self.must_be_open()
         with speaking_plainly():
@@ -92,7 +101,7 @@ class Lines:
 
 
 def _client(place: Place, timeout: float, most: int) -> Any:
-    over_network = {} if "path" in place.connect else {"socket_keepalive": True}
+    over_network: Any = {} if "path" in place.connect else {"socket_keepalive": True}
     pool = BlockingConnectionPool(
         max_connections=most,
         timeout=timeout,

@@ -40,7 +40,7 @@ from unstuck.store import (
     Share,
 )
 from unstuck.stores.redis import bell, operate, rows
-from unstuck.stores.redis.checkup import checkup, read_info
+from unstuck.stores.redis.checkup import checkup, read_info, stranded
 from unstuck.stores.redis.lines import Lines, Queues
 from unstuck.stores.redis.place import Place, check_address
 from unstuck.stores.redis.rows import milliseconds
@@ -215,7 +215,7 @@ class RedisStore:
         return await operate.count(self._opened())
 
     async def checkup(self) -> list[Finding]:
-        return await checkup(self._opened())
+        return [*await checkup(self._opened()), *await stranded(self._opened())]
 
     async def verify(self) -> list[str]:
         return await operate.verify(self._opened())
