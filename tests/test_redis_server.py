@@ -122,7 +122,7 @@ async def test_a_wrong_password_and_a_missing_database_are_settings() -> None:
     [
         ({"maxmemory-policy": "allkeys-lru"}, "CONFIG SET maxmemory-policy noeviction"),
         ({"appendonly": "no", "save": ""}, "CONFIG SET appendonly yes"),
-        ({"cluster-enabled": "yes", "databases": "1"}, "part of a cluster"),
+        ({"cluster-enabled": "yes", "databases": "1"}, "add cluster=yes"),
     ],
     ids=["eviction", "memory only", "cluster"],
 )
@@ -212,7 +212,7 @@ async def test_a_full_server_refuses_new_jobs_loudly_and_lets_the_others_be_done
     "url",
     [
         "redis://h/0?prefix=a:b", "redis://h/0?prefix=", "redis://h/0?events=some", "redis://h/0?careless=maybe",
-        "redis://h/0?colour=red", "redis://h:port/0", "redis://h/0#x",
+        "redis://h/0?colour=red", "redis://h/0?cluster=yes", "redis://h/0?cluster=some", "redis://h:port/0", "redis://h/0#x",
     ],
 )  # fmt: skip
 def test_a_url_that_cannot_be_is_refused_before_anything_happens(url: str) -> None:

@@ -15,7 +15,7 @@ MOST = 10_000  # of one kind in a queue that are looked at
 async def checkup(lines: Lines) -> list[Finding]:
     info = await read_info(lines)
     settings = await _settings(lines)
-    return [*_release(info), *_eviction(info), *_durability(info, settings)]
+    return [*_release(info, cluster=lines.place.cluster), *_eviction(info), *_durability(info, settings)]
 
 
 async def stranded(lines: Lines) -> list[Finding]:
@@ -56,7 +56,7 @@ async def _locked(lines: Lines, queue: str) -> list[str]:
 
 async def read_info(lines: Lines) -> dict[str, str]:
     """What the server says about itself. Managed servers forbid to ask for settings, but not this."""
-    said = (await lines.ask("INFO")).decode()
+    said = (await lines.ask_server("INFO")).decode()
     pairs = (line.split(":", 1) for line in said.splitlines() if ":" in line)
     return {name: value.strip() for name, value in pairs}
 
@@ -66,23 +66,23 @@ async def _settings(lines: Lines) -> dict[str, str] | None:
     found: dict[str, str] = {}
     try:
         for name in ("save", "appendfsync"):
-            words = [word.decode() for word in await lines.ask("CONFIG", "GET", name)]
+            words = [word.decode() for word in await lines.ask_server("CONFIG", "GET", name)]
             found |= dict(zip(words[::2], words[1::2], strict=True))
     except StoreError:
         return None
     return found
 
 
-def _release(info: Mapping[str, str]) -> list[Finding]:
+def _release(info: Mapping[str, str], *, cluster: bool) -> list[Finding]:
     name = "Valkey" if "valkey_version" in info else "Redis"
     release = info.get("valkey_version") or info.get("redis_version", "0")
     known = tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2])
     found = [Finding("ok", f"{name} {release}")]
     if known < OLDEST:
         found = [Finding("failure", f"{name} {release} is too old", "use Redis 6.2 or newer, or Valkey")]
-    if info.get("cluster_enabled") == "1":
-        fix = "name a server that is no part of a cluster"
-        found.append(Finding("failure", "the server is part of a cluster: that is not supported yet", fix))
+    if info.get("cluster_enabled") == "1" and not cluster:
+        fix = "add cluster=yes to the store's URL, and a prefix in braces, such as prefix={bull}"
+        found.append(Finding("failure", "the server is part of a cluster", fix))
     if info.get("role", "master") != "master":
         found.append(
             Finding("failure", "the server is a replica: nothing can be written", "name the primary")

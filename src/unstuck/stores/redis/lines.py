@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -61,26 +61,33 @@ class Lines:
 
     async def scan(self, pattern: str) -> list[str]:
         """The names of keys that are there all the while."""
-        found, cursor = set[str](), b"0"
+        found, cursor = set[str](), "0"
         while True:
-            cursor, some = await self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            [(place, some)] = await self.together([["SCAN", cursor, "MATCH", pattern, "COUNT", 1000]])
             found |= {key.decode() for key in some}
-            if cursor == b"0":
+            cursor = place.decode()
+            if cursor == "0":
                 return sorted(found)
 
     async def ask(self, *command: Any) -> Any:
+        """The answer to a command about one key."""
         self.must_be_open()
         with speaking_plainly():
             return await self._client.execute_command(*command)
 
-    async def together(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """The answers to commands that all see the same moment."""
+    async def ask_server(self, *command: Any) -> Any:
+        """The answer to a command about no key; in a cluster, of the server that has ours."""
         self.must_be_open()
         with speaking_plainly():
-            async with self._client.pipeline(transaction=True) as pipeline:
-                for command in commands:
-                    pipeline.execute_command(*command)
-                return list(await pipeline.execute())
+            if not self.place.cluster:
+                return await self._client.execute_command(*command)
+            await self._client.initialize()
+            node = self._client.get_node_from_key(self.place.own("number"))
+            return await self._client.execute_command(*command, target_nodes=node)
+
+    async def together(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The answers to commands that all see the same moment."""
+        return list(await self.run("read", commands=commands))
 
     async def listen(self, keys: Sequence[str], seconds: float) -> tuple[str, float] | None:
         """Take the first bell that rings: its kind and the time it names."""
@@ -93,7 +100,8 @@ class Lines:
         self._open = False
         for client in (self._client, self._patient):
             await client.aclose()
-            await client.connection_pool.disconnect()
+            if not self.place.cluster:
+                await client.connection_pool.disconnect()
 
     def must_be_open(self) -> None:
         if not self._open:
@@ -101,19 +109,31 @@ class Lines:
 
 
 def _client(place: Place, timeout: float, most: int) -> Any:
-    over_network: Any = {} if "path" in place.connect else {"socket_keepalive": True}
-    pool = BlockingConnectionPool(
-        max_connections=most,
-        timeout=timeout,
-        socket_timeout=timeout,
-        socket_connect_timeout=10,
+    common: dict[str, Any] = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": 10,
         # The driver would ask again by itself, and a lease whose answer was lost would be taken twice.
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-        client_name="unstuck",
-        **over_network,
-        **place.connect,
-    )
-    client = Redis(connection_pool=pool)
-    client.response_callbacks.clear()  # answers are taken as they come
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "client_name": "unstuck",
+    }
+    client: Any
+    if place.cluster:
+        # Who asks for more than the driver allows is refused there, instead of waiting.
+        client = RedisCluster(max_connections=16 * most, **common, **_for_cluster(place.connect))
+    else:
+        over_network = {} if "path" in place.connect else {"socket_keepalive": True}
+        options: Any = {**common, **over_network, **place.connect}
+        client = Redis(
+            connection_pool=BlockingConnectionPool(max_connections=most, timeout=timeout, **options)
+        )
+    for command in list(client.response_callbacks):
+        if not command.startswith(("CLUSTER", "COMMAND")):  # which the driver asks for itself
+            del client.response_callbacks[command]  # answers are taken as they come
     return client
+
+
+def _for_cluster(connect: dict[str, Any]) -> dict[str, Any]:
+    """A cluster has one database, and says by a word of its own that it wants TLS."""
+    left = {name: value for name, value in connect.items() if name not in ("db", "connection_class")}
+    return left | {"ssl": "connection_class" in connect}

@@ -65,7 +65,7 @@ class RedisStore:
     async def __aenter__(self) -> Self:
         self._lines = Lines(self._place)
         try:
-            await self._lines.ask("PING")
+            await self._lines.ask_server("PING")
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
@@ -94,7 +94,7 @@ class RedisStore:
 
     async def clock(self) -> Clock:
         info = await read_info(self._opened())
-        seconds, micro = await self._opened().ask("TIME")
+        seconds, micro = await self._opened().ask_server("TIME")
         now = rows.at(int(seconds) * 1000 + int(micro) / 1000)
         return Clock(now, max(0.001, float(info.get("uptime_in_seconds", "0"))))
 
