@@ -172,6 +172,28 @@ async def test_lanes_hold_even_if_others_took_jobs_and_put_others_there(harness:
     assert {job.ref for job in jobs} == {third, other}
 
 
+async def test_an_enqueue_can_wait_for_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "REPLICATED", 1.0)
+    with (
+        Redis("redis") as server,
+        Redis("redis", settings={"replicaof": f"127.0.0.1 {server.port}"}) as replica,
+    ):
+        await until_async(
+            lambda: "master_link_status:up" in replica.command("INFO"), 20, "the replica to follow"
+        )
+        async with open_store(f"{server.url()}?replicas=1") as store:
+            job = new()
+            assert [answer.created for answer in await store.enqueue([job])] == [True]
+            assert f"bull:q:{job.id}" in replica.command("KEYS", "bull:q:*")
+
+            replica.pause()
+            late = new()
+            with pytest.raises(StoreUnavailable, match="only 0 of 1 replicas"):
+                await store.enqueue([late])
+            replica.resume()
+            assert [answer.created for answer in await store.enqueue([late])] == [False]
+
+
 async def test_settings_that_may_lose_the_last_second_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with Redis("redis", settings={"appendfsync": "everysec"}) as server, caplog.at_level(logging.WARNING):
         async with open_store(server.url()) as store:
@@ -212,7 +234,7 @@ async def test_a_full_server_refuses_new_jobs_loudly_and_lets_the_others_be_done
     "url",
     [
         "redis://h/0?prefix=a:b", "redis://h/0?prefix=", "redis://h/0?events=some", "redis://h/0?careless=maybe",
-        "redis://h/0?colour=red", "redis://h/0?cluster=yes", "redis://h/0?cluster=some", "redis://h:port/0", "redis://h/0#x",
+        "redis://h/0?colour=red", "redis://h/0?cluster=yes", "redis://h/0?cluster=some", "redis://h/0?replicas=many", "redis://h:port/0", "redis://h/0#x",
     ],
 )  # fmt: skip
 def test_a_url_that_cannot_be_is_refused_before_anything_happens(url: str) -> None:

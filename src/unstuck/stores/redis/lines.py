@@ -19,6 +19,7 @@ from unstuck.stores.redis.texts import scripts
 
 MOST = 8  # connections of one store at a time; who asks for more waits
 PATIENCE = 20.0  # seconds for an answer: nobody holds a lease much longer by default
+REPLICATED = 5.0  # seconds for replicas to have what was written
 SLICE = 5.0  # seconds for which the server is asked to wait for a bell
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -54,6 +55,22 @@ class Lines:
                 return await self._client.execute_command("EVALSHA", script.sha, *words)
             except NoScriptError:
                 return await self._client.execute_command("EVAL", script.text, *words)
+
+    async def run_safely(self, name: str, queues: Iterable[str] = (), **ask: Any) -> Any:
+        """As ``run``, and wait until as many replicas have what was written as the URL asks for."""
+        answer = await self.run(name, queues, **ask)
+        if wanted := self.place.replicas:
+            # A connection that saw nothing newer would be told of nothing newer: write on it, then wait on it.
+            with speaking_plainly():
+                async with self._client.pipeline(transaction=False) as pipeline:
+                    pipeline.execute_command("SET", self.place.own("mark"), "1")
+                    pipeline.execute_command("WAIT", wanted, round(REPLICATED * 1000))
+                    _, there = await pipeline.execute()
+            if there < wanted:
+                raise StoreUnavailable(
+                    f"only {there} of {wanted} replicas have the jobs yet: enqueue them again, that is harmless"
+                )
+        return answer
 
     async def queues(self) -> list[str]:
         """Every queue that this store knows."""

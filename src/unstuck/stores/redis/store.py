@@ -102,7 +102,8 @@ class RedisStore:
         if not jobs:
             return []
         queues = Queues()
-        answers = await self._run("enqueue", queues, jobs=_new(jobs, queues), routine=self._place.all_events)
+        facts = {"jobs": _new(jobs, queues), "routine": self._place.all_events}
+        answers = await self._opened().run_safely("enqueue", queues, **facts)
         return [
             Enqueued(job.queue, job.id, created=bool(created), same=bool(same))
             for job, (created, same) in zip(jobs, answers, strict=True)
@@ -198,7 +199,7 @@ class RedisStore:
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
         queues = Queues()
         facts = {"schedule": schedule, "slot": rows.instant(slot), "jobs": _new(jobs, queues)}
-        return bool(await self._run("tick", queues, routine=self._place.all_events, **facts))
+        return bool(await self._opened().run_safely("tick", queues, routine=self._place.all_events, **facts))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         if not queues:
