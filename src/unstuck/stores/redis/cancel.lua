@@ -12,7 +12,6 @@ for _, ref in ipairs(ask.refs) do
             redis.call('HINCRBY', q.base .. id, 'atm', 1)
         end
         local fence = next_fence(facts[3])
-        redis.call('HDEL', q.base .. id, 'returnvalue')
         redis.call('HSET', q.base .. id, 'fence', fence, 'settled_fence', fence, 'settled', 'cancelled', 'error', ask.error,
             'error_at', whole(now), 'error_category', 'PERMANENT', 'error_code', 'cancelled', 'failedReason', ask.message,
             'finishedOn', whole(now))

@@ -31,7 +31,7 @@ local function adopt(q)
     for id in pairs(active(q)) do
         if adopted < ask.limit and not redis.call('ZSCORE', leases, id) then
             local facts = redis.call('HMGET', q.base .. id, 'name', 'owner', 'pb', 'heartbeat_at', 'processedOn', 'ats')
-            local seen = tonumber(facts[4] or facts[5] or '0')
+            local seen = math.max(tonumber(facts[4] or '0'), tonumber(facts[5] or '0'))
             if not facts[1] then -- an entry whose job is gone
                 redis.call('LREM', q.base .. 'active', 1, id)
             elseif seen < now - ask.grace and redis.call('EXISTS', q.base .. id .. ':lock') == 0 then
@@ -39,7 +39,7 @@ local function adopt(q)
                     redis.call('HSET', q.base .. id, 'leased_ats', facts[6])
                 end
                 redis.call('HSETNX', q.base .. id, 'fence', whole(now))
-                grant(id, facts[2] or facts[3] or 'unknown', ask.grace)
+                grant(id, facts[3] or facts[2] or 'unknown', ask.grace)
             end
         end
     end

@@ -20,7 +20,7 @@ FIELDS = (
     "run_at", "key", "digest", "lane", "follows", "trace", "webhook", "timeout", "backoff", "lapse_backoff",
     "max_attempts", "max_crashes", "crashes", "fence", "owner", "lease_until", "heartbeat_at", "stage", "settled",
     "settled_fence", "error", "error_at",
-    "ats", "born", "defa",
+    "ats", "leased_ats", "pb", "born", "defa",
 )  # fmt: skip
 HIGHEST, STEPS = 9, 10  # a point of ours is ten of BullMQ's, where less is sooner
 
@@ -113,7 +113,9 @@ def job(queue: str, row: Row) -> Job:
     processing = status == b"processing"
     created = int(facts["timestamp"] or 0)
     run_at = int(facts["run_at"] or created + int(facts["delay"] or 0))
-    held = facts if processing else {}
+    # A worker that knows no leases of ours leaves what an earlier one wrote.
+    ours = facts["ats"] == facts["leased_ats"]
+    held = {} if not processing else facts if ours else {"owner": facts["pb"]}
     return Job(
         queue=queue,
         id=id_.decode(),

@@ -30,7 +30,6 @@ local function count(q, name)
 end
 
 local function go_back(q, id, delay, facts)
-    redis.call('HDEL', q.base .. id, 'returnvalue')
     if delay > 0 then
         redis.call('HSET', q.base .. id, 'run_at', whole(now + delay), 'delay', whole(delay))
         postpone(q, id, now + delay)
@@ -69,7 +68,6 @@ local function settle(outcome, facts)
     if set == 'completed' then
         say(q, 'completed', id, 'returnvalue', outcome[6] or 'null', 'prev', 'active', 'by', 'unstuck')
     else
-        redis.call('HDEL', key, 'returnvalue')
         redis.call('HSET', key, 'finishedOn', time)
         say(q, 'failed', id, 'failedReason', outcome[12] or '', 'prev', 'active', 'by', 'unstuck')
         say(q, 'retries-exhausted', id, 'attemptsMade', attempts)

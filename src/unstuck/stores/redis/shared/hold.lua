@@ -8,7 +8,8 @@ local FACTS = {'fence', 'owner', 'ats', 'leased_ats', 'settled_fence', 'settled'
 
 local function held(q, id, fence)
     local facts = redis.call('HMGET', q.base .. id, unpack(FACTS))
-    local holds = facts[OWNER] and tonumber(facts[FENCE]) == fence and facts[STARTS] == facts[LEASED] and active(q)[id]
+    local holds = facts[OWNER] and tonumber(facts[FENCE]) == fence and facts[SETTLED_FENCE] ~= facts[FENCE]
+        and facts[STARTS] == facts[LEASED] and active(q)[id]
     if holds then
         local lock = redis.call('GET', q.base .. id .. ':lock')
         holds = not lock or lock == facts[OWNER] .. ':' .. facts[FENCE]
@@ -25,13 +26,13 @@ local function hold(q, id, fence, owner, lease, ...)
     return ends
 end
 
--- Let go of a job that runs. Those that began first stand last in the list.
+-- Let go of a job that runs. Those that began first stand last in the list. What its hash says of the lease stays
+-- there: it means nothing once that lease is settled.
 local function let_go(q, id)
     redis.call('LREM', q.base .. 'active', -1, id)
-    redis.call('HDEL', q.base .. id, 'owner', 'lease_until', 'heartbeat_at')
     gather(q, 'unlease', id)
     gather(q, 'well', id)
-    redis.call('DEL', q.base .. id .. ':lock')
+    gather(q, 'unlock', q.base .. id .. ':lock')
     active(q)[id] = nil
 end
 

@@ -90,7 +90,7 @@ end
 local GATHERED = {
     leave = {'ZREM', 'prioritized'}, start = {'LPUSH', 'active'}, lease = {'ZADD', 'unstuck:leases'},
     unlease = {'ZREM', 'unstuck:leases'}, well = {'SREM', 'stalled'}, completed = {'ZADD', 'completed'},
-    failed = {'ZADD', 'failed'},
+    failed = {'ZADD', 'failed'}, unlock = {'DEL'},
 }
 
 local function gather(q, what, one, two)
@@ -109,7 +109,12 @@ local function flush()
             local words = q[what]
             if words then
                 for first = 1, #words, 1000 do
-                    redis.call(how[1], q.base .. how[2], unpack(words, first, math.min(#words, first + 999)))
+                    local last = math.min(#words, first + 999)
+                    if how[2] then
+                        redis.call(how[1], q.base .. how[2], unpack(words, first, last))
+                    else
+                        redis.call(how[1], unpack(words, first, last))
+                    end
                 end
                 q[what] = nil
             end
