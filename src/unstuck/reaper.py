@@ -83,8 +83,9 @@ class Reaper:
 
     def _use(self, place: Store | Reapable) -> None:
         self._place = place
-        self._reapable = place if isinstance(place, Reapable) else None
-        self._store = cast(Store, place) if hasattr(place, "reclaim") else None
+        can = dir(type(place))
+        self._reapable = cast(Reapable, place) if "reap" in can else None
+        self._store = cast(Store, place) if "reclaim" in can or self._reapable is None else None
 
     async def __aenter__(self) -> Self:
         """Begin with a first recovery, and go on in the background. A URL is opened here."""
