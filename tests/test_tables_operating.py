@@ -8,7 +8,7 @@ from support.product import TABLES, Product, taken, types
 from support.sessions import session
 
 from unstuck import ConfigError, Jobs, Reaper, SchemaError, open_store
-from unstuck.model import Beat, Filter, Lease, Status, Verdict, Worker
+from unstuck.model import Beat, Filter, Lease, Ref, Status, Verdict, Worker
 from unstuck.store import Share, Store
 from unstuck.stores.postgres.adopting import AdoptingStore
 from unstuck.testing.conformance.given import new
@@ -42,6 +42,18 @@ async def test_operators_see_and_change_rows_as_they_do_jobs(shop: Product, stor
     assert await jobs.retry(Filter(queue="jobs", status=Status.FAILED)) == 2
     assert types(await shop.events(ids[0])) == ["leased", "cancelled", "requeued"]
     assert [event.type for event in await jobs.events(job=first.ref)] == ["leased", "cancelled", "requeued"]
+
+
+async def test_only_what_is_not_finished_is_cancelled_and_only_what_is_finished_is_put_back(
+    shop: Product, store: Store
+) -> None:
+    ids = {word: await shop.add(status=word) for word in ("queued", "processing", "done", "failed")}
+    before = {word: await shop.row(id_) for word, id_ in ids.items()}
+
+    assert await store.cancel([Ref("jobs", ids["done"]), Ref("jobs", ids["failed"])]) == 0
+    assert {word: await shop.row(id_) for word, id_ in ids.items()} == before
+    assert await store.requeue(Filter(queue="jobs")) == 2
+    assert [await shop.status(id_) for id_ in ids.values()] == ["queued", "processing", "queued", "queued"]
 
 
 async def test_a_pause_stops_claims_and_a_limit_bounds_what_runs(shop: Product, store: Store) -> None:
