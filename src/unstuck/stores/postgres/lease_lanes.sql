@@ -92,13 +92,14 @@ leased AS (
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
     FROM clock, head JOIN best USING (seq) JOIN room USING (queue)
     WHERE jobs.seq = head.seq AND jobs.status = 'pending'
-    RETURNING {job}, best.place, best.place_seq
+    RETURNING {row}, best.place, best.place_seq
 ),
 told AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT 'leased', queue, id, json_build_object(
-        'type', 'leased', 'table', 'jobs', 'details', json_build_object('fence', fence, 'owner', owner)
+        'type', 'leased', 'table', 'jobs', 'details', json_build_object('fence', fence, 'owner', %(owner)s::text)
     )
     FROM leased WHERE %(all_events)s
 )
-SELECT json_agg(leased ORDER BY place, place_seq)::text FROM leased
+SELECT CASE WHEN count(*) > 0 THEN json_build_object('now', (SELECT now FROM clock), {lists})::text END
+FROM (SELECT * FROM leased ORDER BY place, place_seq) AS leased

@@ -29,8 +29,9 @@ _NAMES = {
     "lease_until": "lease_expires_at",
     "heartbeat_at": "last_heartbeat_at",
 }
-# The columns of a job under the names that Job has for them.
-JOB = ", ".join(f"jobs.{_NAMES.get(name, name)} AS {name}" for name in Job.__struct_fields__)
+# The columns of a job by the names that Job has for them.
+COLUMNS = {name: _NAMES.get(name, name) for name in Job.__struct_fields__}
+JOB = ", ".join(f"jobs.{column} AS {name}" for name, column in COLUMNS.items())
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode

@@ -27,7 +27,7 @@ from unstuck.store import (
     Share,
 )
 from unstuck.stores.listing import by_finish
-from unstuck.stores.postgres import checkup, join, rows, steps
+from unstuck.stores.postgres import checkup, join, leased, rows, steps
 from unstuck.stores.postgres.bell import Bell, Throttle
 from unstuck.stores.postgres.desk import Desk
 from unstuck.stores.postgres.filters import matching, order
@@ -122,7 +122,7 @@ class PostgresStore:
             await desk.alone(Query("meet", {"queues": json_text(sorted(unmet))}))
             self._met |= unmet
         answers = await desk.ask(steps.lease(queues, limit, owner, self._place), limit)
-        return await self._readable(rows.read(answers[-1][0][0]))
+        return await self._readable(leased.jobs(answers[-1][0][0], queues, owner))
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
         return await self._opened().apart(steps.heartbeat(worker, beats))
