@@ -130,7 +130,7 @@ class PostgresStore:
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
         if not outcomes:
             return []
-        ring = self._throttle.ring(outcome.lease.queue for outcome in outcomes if rows.goes_back(outcome))
+        ring = self._throttle.ring(rows.going_back(outcomes))
         if steps.plain(outcomes):
             return await self._opened().together(steps.settle(outcomes, ring, self._place), len(outcomes))
         return await self._opened().transaction(lambda: steps.settle_all(outcomes, ring, self._place))
