@@ -30,7 +30,7 @@ from unstuck.stores.listing import by_finish
 from unstuck.stores.postgres import checkup, join, leased, rows, steps
 from unstuck.stores.postgres.bell import Bell, Throttle
 from unstuck.stores.postgres.desk import Desk
-from unstuck.stores.postgres.filters import matching, order
+from unstuck.stores.postgres.filters import listing, matching
 from unstuck.stores.postgres.lines import PATIENCE, Lines
 from unstuck.stores.postgres.migrate import migrate
 from unstuck.stores.postgres.place import Place
@@ -190,10 +190,8 @@ class PostgresStore:
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.ids == () or limit < 1:
             return Page([], None)
-        condition, params = matching(which)
-        by, behind, place = order(which, cursor)
-        text = self._sql["find"].replace("{matching}", f"{condition} AND {behind}").replace("{order}", by)
-        found = await self._complete(text, params | place | {"limit": limit})
+        text, params = listing(self._sql["find"], which, cursor)
+        found = await self._complete(text, params | {"limit": limit})
         jobs = [rows.job(text) for _, _, text in found]
         if len(found) < limit:
             return Page(jobs, None)
