@@ -6,7 +6,8 @@ import time
 
 WINDOW = 0.2  # seconds
 BEGINNING = WINDOW / 10  # of a window, after which its pace can be told
-MOST = 2000
+MOST = 3000
+IN_ONE_CALL = 1000  # or all that was leased before would be used up until the answer to a larger one comes
 
 
 class Ahead:

@@ -21,7 +21,7 @@ from unstuck.model import Job, Lease, Outcome, Settled, Verdict, Word, released
 from unstuck.outbox import Outbox
 from unstuck.perform import Ground, perform, perform_batch
 from unstuck.policy import Policy
-from unstuck.prefetch import Ahead
+from unstuck.prefetch import IN_ONE_CALL, Ahead
 from unstuck.retry import fate
 from unstuck.runners import isolated
 
@@ -86,7 +86,7 @@ class Slots:
             return 0
         if self.free == 0 and waiting > ahead * 3 // 4:
             return 0
-        return max(0, self.free * batch + ahead - waiting)
+        return max(0, self.free * batch + min(ahead - waiting, IN_ONE_CALL))
 
     def take(self, jobs: Iterable[Job], policies: Mapping[str, Policy], sent: float) -> None:
         """Hold jobs that were leased by a call sent at that moment."""
