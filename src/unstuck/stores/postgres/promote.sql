@@ -1,9 +1,9 @@
 -- promote: give delayed jobs that have become due their place in line, a bounded number at a time.
 UPDATE {schema}.jobs SET rank = next_earliest_run_at - make_interval(mins => priority)
-WHERE seq = ANY (ARRAY(
-    SELECT due.seq FROM json_to_recordset(%(shares)s::json) AS share (queue text)
+WHERE ctid = ANY (ARRAY(
+    SELECT due.at FROM json_to_recordset(%(shares)s::json) AS share (queue text)
     CROSS JOIN LATERAL (
-        SELECT seq FROM {schema}.jobs
+        SELECT ctid AS at FROM {schema}.jobs
         WHERE queue = share.queue AND status = 'pending' AND rank IS NULL AND next_earliest_run_at <= clock_timestamp()
         ORDER BY next_earliest_run_at
         LIMIT %(most)s
