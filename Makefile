@@ -67,7 +67,7 @@ $(STAMP)/spin:
 
 # The servers that tests start for themselves, fetched likewise; without them the tests say what to install.
 # They are not to run by themselves: PostgreSQL's package makes and starts a cluster unless a setting forbids it,
-# which is here for the time of the install only, and PgBouncer's enables a service.
+# which is here for the time of the install only, and PgBouncer's and Redis's enable a service.
 NO_CLUSTER := /etc/postgresql-common/createcluster.d/unstuck.conf
 $(STAMP)/servers:
 	@mkdir -p $(STAMP)
@@ -80,5 +80,8 @@ $(STAMP)/servers:
 		PATH=$$PATH:/usr/sbin command -v pgbouncer || { \
 			$(APT) -qq update && $(APT) -qq install -y pgbouncer && \
 			test -d /run/systemd/system && $(ROOT) systemctl disable --now pgbouncer; }; \
+		command -v redis-server || { \
+			$(APT) -qq update && $(APT) -qq install -y redis-server && \
+			test -d /run/systemd/system && $(ROOT) systemctl disable --now redis-server; }; \
 		} > $(STAMP)/servers.log 2>&1 || true
 	@touch $@

@@ -9,6 +9,8 @@ import pytest
 from support.command import TASKS, Command, unstuck
 from support.postgres import FLAVOURS, Postgres
 from support.product import Product, product
+from support.redis import FLAVOURS as REDIS_FLAVOURS
+from support.redis import Redis
 from support.workers import Workers
 
 from unstuck import Unstuck
@@ -65,6 +67,29 @@ def pg18() -> Iterator[Postgres]:
 def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres]:
     """Each PostgreSQL in turn. A test may pause, stop or kill it: the next one finds it running again."""
     server: Postgres = request.getfixturevalue(f"pg{request.param}")
+    yield server
+    if server.running:
+        server.resume()
+    else:
+        server.start()
+
+
+@pytest.fixture(scope="session")
+def redis7() -> Iterator[Redis]:
+    with Redis("redis") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def valkey9() -> Iterator[Redis]:
+    with Redis("valkey") as server:
+        yield server
+
+
+@pytest.fixture(params=REDIS_FLAVOURS)
+def redis_server(request: pytest.FixtureRequest) -> Iterator[Redis]:
+    """Each Redis in turn. A test may pause, stop or kill it: the next one finds it running again."""
+    server: Redis = request.getfixturevalue({"redis": "redis7", "valkey": "valkey9"}[request.param])
     yield server
     if server.running:
         server.resume()

@@ -22,7 +22,8 @@ def open_store(url: str) -> Store:
     ``sqlite:///jobs.db`` is a file beside you, ``sqlite:////var/lib/jobs.db`` one by its full path,
     ``sqlite:///:memory:`` one that is gone when it is closed. ``postgresql://user@host/database`` is a schema in a
     database, ``?schema=unstuck`` unless you name another; ``&table=jobs`` adopts a table of yours as a queue.
-    ``?events=all`` also records routine events.
+    ``redis://host:6379/0`` (``rediss://`` with TLS, ``unix:///path/to.sock``) is a Redis or Valkey server; its keys begin
+    with ``?prefix=bull`` unless you name another. ``?events=all`` also records routine events.
     """
     parts, shown = _parts(url)
     match parts.scheme:
@@ -30,9 +31,12 @@ def open_store(url: str) -> Store:
             return _sqlite(parts, shown)
         case "postgresql" | "postgres":
             return _postgres(parts, shown)
+        case "redis" | "rediss" | "unix":
+            return _redis(parts, shown)
         case _:
             raise ConfigError(
-                f"store {shown} is not known: use sqlite:///path/to/file.db or postgresql://user@host/database"
+                f"store {shown} is not known: use sqlite:///path/to/file.db, postgresql://user@host/database "
+                "or redis://host:6379/0"
             )
 
 
@@ -104,7 +108,16 @@ def _postgres(parts: SplitResult, shown: str) -> Store:
     return AdoptingStore(found) if found.layouts else PostgresStore(found)
 
 
-def _missing(shown: str, error: ImportError) -> ConfigError:
+def _redis(parts: SplitResult, shown: str) -> Store:
+    try:
+        from unstuck.stores.redis.place import place
+        from unstuck.stores.redis.store import RedisStore
+    except ImportError as error:
+        raise _missing(shown, error, "redis") from None
+    return RedisStore(place(parts, shown))
+
+
+def _missing(shown: str, error: ImportError, extra: str = "postgres") -> ConfigError:
     return ConfigError(
-        f"store {shown} needs a driver that is not installed ({error.name}): pip install 'unstuck[postgres]'"
+        f"store {shown} needs a driver that is not installed ({error.name}): pip install 'unstuck[{extra}]'"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import AsyncExitStack
+from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -135,6 +136,56 @@ class PostgresHarness:
         """Run a statement in the database, past the store."""
         cursor = await self._connection.execute(sql.replace("{schema}", self.schema).encode(), params)
         return await cursor.fetchall() if cursor.description else []
+
+
+class RedisHarness:
+    """``async with RedisHarness("redis://…")``: a new prefix on that server, whose keys are removed at the end."""
+
+    def __init__(self, url: str, options: str = "") -> None:
+        self.prefix = f"harness-{secrets.token_hex(6)}"
+        self._server = url
+        self.url = f"{url}{'&' if '?' in url else '?'}prefix={self.prefix}{options}"
+        self._opened = AsyncExitStack()
+        self._aged = 0.0
+
+    async def __aenter__(self) -> Self:
+        from redis.asyncio import Redis
+
+        self.client: Any = Redis.from_url(self._server)
+        self.store = await self.another()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.aclose()
+        async for key in self.client.scan_iter(f"{self.prefix}:*", count=5000):
+            await self.client.unlink(key)
+        await self.client.aclose()
+
+    async def another(self) -> Store:
+        store = await self._opened.enter_async_context(open_store(self.url))
+        await store.migrate()
+        clock = store.clock
+
+        async def aged_clock() -> Clock:
+            """The server has been up for as much longer as everything else is older."""
+            now, uptime = await clock()
+            return Clock(now, uptime + self._aged)
+
+        store.clock = aged_clock  # type: ignore[method-assign]
+        return store
+
+    async def age(self, seconds: float) -> None:
+        self._aged += seconds
+        script = files("unstuck.testing").joinpath("age.lua").read_text(encoding="utf-8")
+        await self.client.eval(script, 1, f"{self.prefix}:unstuck.queues", self.prefix, round(seconds * 1000))
+
+    async def forget_lease(self, ref: Ref) -> None:
+        key = f"{self.prefix}:{ref.queue}:{ref.id}"
+        await self.client.hdel(key, "lease_until", "heartbeat_at")
+        await self.client.zrem(f"{self.prefix}:{ref.queue}:unstuck:leases", ref.id)
+        await self.client.delete(f"{key}:lock")
 
 
 _TIMES = {

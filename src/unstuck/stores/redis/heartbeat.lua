@@ -1,0 +1,43 @@
+-- heartbeat: record a worker, renew its leases, and name those that the store says it holds but that it did not name.
+-- needs: hold
+even_if_full()
+local me = ask.worker
+redis.call('ZADD', store .. 'seen', whole(now), me)
+redis.call('HSETNX', store .. 'since', me, whole(now))
+redis.call('HSET', store .. 'workers', me, ask.facts)
+for _, silent in ipairs(redis.call('ZRANGEBYSCORE', store .. 'seen', '-inf', '(' .. whole(now - ask.remember))) do
+    redis.call('ZREM', store .. 'seen', silent)
+    redis.call('HDEL', store .. 'since', silent)
+    redis.call('HDEL', store .. 'workers', silent)
+end
+
+local verdicts, named = {}, {}
+for place, beat in ipairs(ask.beats) do
+    local q, id, fence = queue(beat[1]), beat[2], beat[3]
+    local holds, _, settled = held(q, id, fence)
+    named[q.place .. ' ' .. id .. ' ' .. whole(fence)] = true
+    verdicts[place] = holds and 'held' or settled == 'cancelled' and 'cancelled' or 'lost'
+    if holds then
+        local owner = redis.call('HGET', q.base .. id, 'owner')
+        hold(q, id, fence, owner, beat[4])
+        if beat[5] then
+            redis.call('HSET', q.base .. id, 'progress', beat[5])
+            say(q, 'progress', id, 'data', beat[5])
+        end
+        if beat[6] then
+            redis.call('HSET', q.base .. id, 'stage', beat[6])
+        end
+    end
+end
+
+local strangers = {}
+for place in ipairs(ask.queues) do
+    local q = queue(place)
+    for _, id in ipairs(redis.call('ZRANGE', q.base .. 'unstuck:leases', 0, -1)) do
+        local facts = redis.call('HMGET', q.base .. id, 'owner', 'fence')
+        if facts[1] == me and active(q)[id] and not named[place .. ' ' .. id .. ' ' .. facts[2]] then
+            strangers[#strangers + 1] = {place, id, facts[2]}
+        end
+    end
+end
+return {verdicts, strangers}

@@ -1,0 +1,85 @@
+"""Place: where a Redis store is, as its URL says it, and how its keys are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlunsplit
+
+from redis.asyncio.connection import parse_url
+
+from unstuck.errors import ConfigError
+
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,60}|\{[A-Za-z0-9_.-]{1,60}\}")
+_TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
+# What BullMQ calls its own keys of a queue: a job of that name would be one of them.
+_RESERVED = {
+    "active", "completed", "delayed", "events", "failed", "id", "limiter", "marker", "meta", "paused", "pc", "prioritized",
+    "repeat", "stalled", "stalled-check", "wait", "waiting-children",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """``careless`` means that a server which may lose acknowledged jobs is used nevertheless."""
+
+    connect: dict[str, Any] = field(repr=False)  # it has the password
+    prefix: str
+    all_events: bool
+    careless: bool
+
+    def keys(self, queues: Iterable[str]) -> list[str]:
+        """The keys of a script: the store's counter and register, and one of each queue."""
+        return [self.own("number"), self.own("queues"), *(self.of(queue, "meta") for queue in queues)]
+
+    def own(self, name: str) -> str:
+        """A key of this store that belongs to no queue. BullMQ's keys have a colon more, so none is like it."""
+        return f"{self.prefix}:unstuck.{name}"
+
+    def of(self, queue: str, name: str) -> str:
+        return f"{self.prefix}:{queue}:{name}"
+
+
+def place(parts: SplitResult, shown: str) -> Place:
+    """What a ``redis://``, ``rediss://`` or ``unix://`` URL means."""
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    prefix = options.pop("prefix", "bull")
+    events = options.pop("events", "exceptional")
+    careless = options.pop("careless", "no")
+    if not _PREFIX.fullmatch(prefix):
+        raise ConfigError(
+            f"store option prefix={prefix[:60]!r} is not allowed: up to 60 letters, digits, dots, dashes and "
+            "underscores, all of them in braces if they are to keep a cluster's keys together"
+        )
+    if events not in ("exceptional", "all"):
+        raise ConfigError(f"store option events={events!r} is not allowed: exceptional (the default) or all")
+    if careless not in ("no", "yes"):
+        raise ConfigError(
+            f"store option careless={careless!r} is not allowed: no (the default), or yes to use a server whose "
+            "settings lose jobs"
+        )
+    if unknown := sorted(options.keys() - {"db", *_TLS}):
+        raise ConfigError(
+            f"store option {unknown[0]!r} is not known: redis takes prefix, events, careless, db and {', '.join(_TLS)}"
+        )
+    if parts.fragment:
+        raise ConfigError(f"store {shown} has a '#': write it as %23 if it is part of the password")
+    try:
+        connect = parse_url(
+            urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(options), "")),
+        )
+    except (ValueError, TypeError):
+        raise ConfigError(f"store {shown} is no address of a Redis server: redis://host:6379/0") from None
+    return Place(dict(connect), prefix, events == "all", careless == "yes")
+
+
+def check_address(queue: str, id_: str) -> None:
+    """Refuse what would be the name of another key."""
+    if ":" in queue or not queue:
+        raise ConfigError(f"queue {queue[:60]!r} is not allowed on Redis: a name has no colon")
+    if ":" in id_ or not id_ or id_ in _RESERVED:
+        raise ConfigError(
+            f"job id {id_[:60]!r} is not allowed on Redis: no colon, and none of BullMQ's own words"
+        )

@@ -1,0 +1,50 @@
+"""Says what went wrong in our own words, so that nothing above needs to know the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redis import exceptions
+
+from unstuck.errors import ConfigError, StoreError, StoreUnavailable
+
+# The first words of errors that pass: the server loads, was demoted, is full, or cannot write to its disk.
+_PASSING = (
+    "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "OOM", "MISCONF", "BUSY", "NOREPLICAS", "UNBLOCKED",
+)  # fmt: skip
+_REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH", "invalid DB", "DB index")
+_KNOWN = (
+    exceptions.AuthenticationError,
+    exceptions.AuthorizationError,
+    exceptions.NoPermissionError,
+)
+
+
+@contextmanager
+def speaking_plainly() -> Iterator[None]:
+    try:
+        yield
+    except _KNOWN as error:
+        raise ConfigError(f"the server refuses us: {said(error)}") from None
+    except (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError) as error:
+        text = said(error)
+        if any(word in text for word in _REFUSED):
+            raise ConfigError(f"the server refuses us: {text}") from None
+        raise StoreUnavailable(f"the server cannot be used now: {text}") from error
+    except exceptions.ResponseError as error:
+        text = said(error)
+        if text.startswith(_REFUSED):
+            raise ConfigError(f"the server refuses us: {text}") from None
+        passing = isinstance(error, (exceptions.OutOfMemoryError, exceptions.ReadOnlyError))
+        if passing or text.startswith(_PASSING):
+            raise StoreUnavailable(f"the server cannot be used now: {text}") from error
+        raise StoreError(f"the server refused: {text}") from error
+    except exceptions.RedisError as error:
+        raise StoreError(f"the server refused: {said(error)}") from error
+
+
+def said(error: BaseException) -> str:
+    """The server's own word, in one line. The driver names the address it tried, never a password."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]

@@ -1,0 +1,99 @@
+-- reclaim: take over leases that ran out, the longest silent first. The attempt was counted when the job was leased.
+-- needs: hold, follow
+local FUTURE = 60000 -- a beat from further ahead means that the clock was put back
+
+-- Give a lease to jobs that run without one and whose holder was silent for the grace. One that has a live lock is
+-- held by a worker that knows no leases but is well.
+local function adopt(q)
+    local adopted = 0
+    local function grant(id, owner, lease)
+        redis.call('HSET', q.base .. id, 'owner', owner, 'lease_until', whole(now + lease), 'heartbeat_at', whole(now))
+        redis.call('ZADD', q.base .. 'unstuck:leases', whole(now + lease), id)
+        tell(q, id, 'reaper:adopted', '{"owner":' .. cjson.encode(owner) .. '}')
+        adopted = adopted + 1
+    end
+    local leases = q.base .. 'unstuck:leases'
+    local ahead = redis.call('ZRANGEBYSCORE', leases, whole(now + FUTURE), '+inf', 'LIMIT', 0, 1000)
+    for _, id in ipairs(ahead) do
+        local facts = redis.call('HMGET', q.base .. id, 'owner', 'lease_until', 'heartbeat_at')
+        if facts[1] and adopted < ask.limit and tonumber(facts[3] or '0') > now + FUTURE then
+            grant(id, facts[1], facts[2] - facts[3])
+        end
+    end
+    if redis.call('ZCARD', leases) == redis.call('LLEN', q.base .. 'active') then
+        return adopted
+    end
+    for _, id in ipairs(redis.call('ZRANGE', leases, 0, -1)) do
+        if not active(q)[id] then -- another's workers took it back
+            redis.call('ZREM', leases, id)
+        end
+    end
+    for id in pairs(active(q)) do
+        if adopted < ask.limit and not redis.call('ZSCORE', leases, id) then
+            local facts = redis.call('HMGET', q.base .. id, 'name', 'owner', 'pb', 'heartbeat_at', 'processedOn', 'ats')
+            local seen = tonumber(facts[4] or facts[5] or '0')
+            if not facts[1] then -- an entry whose job is gone
+                redis.call('LREM', q.base .. 'active', 1, id)
+            elseif seen < now - ask.grace and redis.call('EXISTS', q.base .. id .. ':lock') == 0 then
+                redis.call('HSET', q.base .. id, 'leased_ats', facts[6] or '')
+                redis.call('HSETNX', q.base .. id, 'fence', whole(now))
+                grant(id, facts[2] or facts[3] or 'unknown', ask.grace)
+            end
+        end
+    end
+    return adopted
+end
+
+-- Time in which a holder could not be heard does not count against him.
+local function deaf(heard)
+    local sum = 0
+    for _, span in ipairs(ask.blind) do
+        sum = sum + math.max(0, (now - span[2]) - math.max(now - span[1], heard))
+    end
+    return sum
+end
+
+even_if_full()
+local adopted, found = 0, {}
+for place in ipairs(ask.queues) do
+    local q = queue(place)
+    follow(q)
+    adopted = adopted + adopt(q)
+    local until_ = ask.of and '+inf' or '(' .. whole(now)
+    local some = redis.call('ZRANGEBYSCORE', q.base .. 'unstuck:leases', '-inf', until_, 'WITHSCORES')
+    local mine = 0
+    for at = 1, #some, 2 do
+        local id, ends = some[at], tonumber(some[at + 1])
+        local facts = redis.call('HMGET', q.base .. id, 'owner', 'heartbeat_at')
+        local lapsed = not ask.of and ends + deaf(tonumber(facts[2] or '0')) < now or ask.of and facts[1] == ask.of
+        if lapsed and active(q)[id] then
+            found[#found + 1] = {q, id, ends}
+            mine = mine + 1
+        end
+        if mine == ask.limit then
+            break
+        end
+    end
+end
+table.sort(found, function(one, other)
+    return one[3] < other[3]
+end)
+
+local jobs = {}
+for place = 1, math.min(ask.limit, #found) do
+    local q, id = found[place][1], found[place][2]
+    local was = row(q, id, 'processing')
+    local fence = next_fence(redis.call('HGET', q.base .. id, 'fence'))
+    redis.call('HSET', q.base .. id, 'leased_ats', redis.call('HGET', q.base .. id, 'ats') or '')
+    hold(q, id, fence, ask.owner, ask.lease)
+    jobs[place] = {was, whole(fence)}
+end
+local next_end
+for place in ipairs(ask.queues) do
+    local head = redis.call('ZRANGEBYSCORE', queue(place).base .. 'unstuck:leases', whole(now), '+inf', 'WITHSCORES',
+        'LIMIT', 0, 1)
+    if head[2] then
+        next_end = math.min(next_end or math.huge, head[2] - now)
+    end
+end
+return {jobs, adopted, next_end and whole(next_end) or false}

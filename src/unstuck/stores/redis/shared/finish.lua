@@ -1,0 +1,41 @@
+-- finish: put a job among the finished ones of its kind, tell its parent, and keep only as many as its options allow.
+local function trim(q, id, set, keep)
+    if keep == true or keep == 0 or (type(keep) == 'table' and keep.count == 0) then
+        erase(q, id, set)
+        return
+    end
+    local count = type(keep) == 'number' and keep or type(keep) == 'table' and keep.count
+    local age = type(keep) == 'table' and keep.age
+    local old = {}
+    if age then
+        old = redis.call('ZRANGEBYSCORE', q.base .. set, '-inf', whole(now - age * 1000), 'LIMIT', 0, 1000)
+    end
+    if type(count) == 'number' then
+        for _, other in ipairs(redis.call('ZREVRANGE', q.base .. set, count, count + 999)) do
+            old[#old + 1] = other
+        end
+    end
+    for _, other in ipairs(old) do
+        erase(q, other, set)
+    end
+end
+
+local function finish(q, id, set)
+    redis.call('ZADD', q.base .. set, whole(now), id)
+    redis.call('HSET', q.base .. id, 'finishedOn', whole(now))
+    report(q, id, set)
+    local facts = redis.call('HMGET', q.base .. id, 'deid', 'opts')
+    if facts[1] then -- it was the one job of its kind
+        local key = q.base .. 'de:' .. facts[1]
+        if redis.call('GET', key) == id and redis.call('PTTL', key) < 0 then
+            redis.call('DEL', key)
+        end
+    end
+    if facts[2] and string.find(facts[2], 'removeOn', 1, true) then
+        local read, opts = pcall(cjson.decode, facts[2])
+        local keep = read and opts[set == 'completed' and 'removeOnComplete' or 'removeOnFail']
+        if keep then
+            trim(q, id, set, keep)
+        end
+    end
+end

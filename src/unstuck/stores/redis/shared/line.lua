@@ -1,0 +1,222 @@
+-- line: the order in which jobs are taken.
+-- A queue's line is made of its list "wait" and of one class for each priority in its set "prioritized", where
+-- score = priority * 2^32 + counter. We keep every class in the order in which its jobs became due, so that the head
+-- of the whole line is found by comparing the heads of the classes. A point of our priority is ten of BullMQ's and
+-- a head start of a minute; what lies in "wait" counts as one point above our highest.
+local SPAN = 4294967296
+local HEAD_START = 6000 -- milliseconds for a point of BullMQ's
+local FIRST = 600000 -- the head start of what lies in "wait"
+local CLASSES = 60 -- that are compared; those below them wait until there are fewer
+
+local function exact(number)
+    return string.format('%.17g', number)
+end
+
+local function due_at(q, id)
+    local facts = redis.call('HMGET', q.base .. id, 'run_at', 'timestamp', 'delay')
+    return tonumber(facts[1]) or (tonumber(facts[2]) or now) + (tonumber(facts[3]) or 0)
+end
+
+local function rank_at(priority, run_at)
+    return run_at + HEAD_START * priority - FIRST
+end
+
+local function lane_key(q, lane)
+    return q.base .. 'unstuck:lane' .. (lane and ':' .. lane or '')
+end
+
+-- Where lanes are in use, what is prioritized is also in the line of its lane. The counter keeps equals in order.
+local function index(q, id, lane, rank, score)
+    redis.call('ZADD', lane_key(q, lane), whole(rank * 4096 + math.floor(score % 4096)), id)
+    if lane then
+        redis.call('SADD', q.base .. 'unstuck:lanes', lane)
+    end
+end
+
+local function index_all(q)
+    for _, lane in ipairs(redis.call('SMEMBERS', q.base .. 'unstuck:lanes')) do
+        redis.call('DEL', lane_key(q, lane))
+    end
+    redis.call('DEL', lane_key(q), q.base .. 'unstuck:lanes')
+    local found = redis.call('ZRANGE', q.base .. 'prioritized', 0, -1, 'WITHSCORES')
+    for place = 1, #found, 2 do
+        local score = tonumber(found[place + 1])
+        local lane = redis.call('HGET', q.base .. found[place], 'lane')
+        index(q, found[place], lane, rank_at(math.floor(score / SPAN), due_at(q, found[place])), score)
+    end
+end
+
+local function use_lanes(q)
+    if not q.laned then
+        q.laned = true
+        redis.call('SET', q.base .. 'unstuck:laned', 1)
+        index_all(q)
+    end
+end
+
+-- A score at the end of a class.
+local function behind(q, priority, last)
+    local counter = redis.call('INCR', q.base .. 'pc')
+    if last and priority * SPAN + counter <= last then -- somebody began to count anew
+        counter = math.floor(last - priority * SPAN) + 1
+        redis.call('SET', q.base .. 'pc', whole(counter))
+    end
+    return priority * SPAN + counter
+end
+
+-- A score between those that became due before and after a job.
+local function between(q, priority, run_at)
+    local key, floor, ceiling = q.base .. 'prioritized', whole(priority * SPAN), '(' .. whole((priority + 1) * SPAN)
+    local low = redis.call('ZCOUNT', key, '-inf', '(' .. floor)
+    local first, high = low, low + redis.call('ZCOUNT', key, floor, ceiling)
+    while low < high do
+        local middle = math.floor((low + high) / 2)
+        if due_at(q, redis.call('ZRANGE', key, middle, middle)[1]) <= run_at then
+            low = middle + 1
+        else
+            high = middle
+        end
+    end
+    local above = tonumber(redis.call('ZRANGE', key, low, low, 'WITHSCORES')[2])
+    local below = priority * SPAN
+    if low > first then
+        below = tonumber(redis.call('ZRANGE', key, low - 1, low - 1, 'WITHSCORES')[2])
+    end
+    return (below + above) / 2
+end
+
+-- Whether a job that comes back still fits where it was.
+local function fits(q, priority, run_at, place)
+    local key = q.base .. 'prioritized'
+    local before = redis.call('ZREVRANGEBYSCORE', key, exact(place), whole(priority * SPAN), 'WITHSCORES', 'LIMIT', 0, 1)
+    if before[1] and (tonumber(before[2]) == place or due_at(q, before[1]) > run_at) then
+        return false
+    end
+    local after = redis.call('ZRANGEBYSCORE', key, exact(place), '(' .. whole((priority + 1) * SPAN), 'LIMIT', 0, 1)
+    return not after[1] or run_at <= due_at(q, after[1])
+end
+
+local function score_for(q, priority, run_at, place)
+    if place and math.floor(place / SPAN) == priority and fits(q, priority, run_at, place) then
+        if tonumber(redis.call('GET', q.base .. 'pc') or '0') < place % SPAN then
+            redis.call('SET', q.base .. 'pc', whole(math.ceil(place % SPAN)))
+        end
+        return place
+    end
+    local floor, ceiling = whole(priority * SPAN), '(' .. whole((priority + 1) * SPAN)
+    local last = redis.call('ZREVRANGEBYSCORE', q.base .. 'prioritized', ceiling, floor, 'WITHSCORES', 'LIMIT', 0, 1)
+    if last[1] and due_at(q, last[1]) > run_at then
+        return between(q, priority, run_at)
+    end
+    return behind(q, priority, tonumber(last[2]))
+end
+
+-- Put a job that is due in line: where it was if it was there before, else behind those that were due before it.
+local function stand(q, id, priority, run_at, lane, place)
+    q.ready = true
+    if priority == 0 then
+        redis.call(place and 'RPUSH' or 'LPUSH', q.base .. 'wait', id)
+        return
+    end
+    local score = score_for(q, priority, run_at, place)
+    redis.call('ZADD', q.base .. 'prioritized', exact(score), id)
+    if q.laned then
+        index(q, id, lane, rank_at(priority, run_at), score)
+    end
+end
+
+local function postpone(q, id, run_at)
+    q.later = true
+    local low, high = run_at * 4096, run_at * 4096 + 4095
+    local last = redis.call('ZREVRANGEBYSCORE', q.base .. 'delayed', whole(high), whole(low), 'WITHSCORES', 'LIMIT', 0, 1)
+    local score = last[2] and math.min(high, last[2] + 1) or low
+    redis.call('ZADD', q.base .. 'delayed', whole(score), id)
+    redis.call('HDEL', q.base .. id, 'place')
+end
+
+-- Take a job out of line; tells whether it was there.
+local function leave(q, id, lane)
+    local gone = redis.call('ZREM', q.base .. 'prioritized', id)
+    if gone == 0 then
+        return redis.call('ZREM', q.base .. 'delayed', id) == 1 or redis.call('LREM', q.base .. 'wait', -1, id) == 1
+    end
+    if q.laned then
+        local key = lane_key(q, lane)
+        redis.call('ZREM', key, id)
+        if lane and redis.call('EXISTS', key) == 0 then
+            redis.call('SREM', q.base .. 'unstuck:lanes', lane)
+        end
+    end
+    return true
+end
+
+-- Give delayed jobs that have become due their place in line, a bounded number at a time.
+local function promote(q, limit)
+    local key = q.base .. 'delayed'
+    local due = redis.call('ZRANGEBYSCORE', key, 0, whole(now * 4096 + 4095), 'WITHSCORES', 'LIMIT', 0, limit)
+    for place = 1, #due, 2 do
+        local id, run_at = due[place], math.floor(due[place + 1] / 4096)
+        local facts = redis.call('HMGET', q.base .. id, 'priority', 'lane')
+        redis.call('ZREM', key, id)
+        redis.call('HSET', q.base .. id, 'delay', 0, 'run_at', whole(run_at))
+        stand(q, id, tonumber(facts[1]) or 0, run_at, facts[2])
+        say(q, 'waiting', id, 'prev', 'delayed')
+    end
+end
+
+-- The heads of a queue's classes: each the ids and scores of so many jobs, and the priority.
+local function classes(q, limit)
+    local found = {}
+    local waiting = redis.call('LRANGE', q.base .. 'wait', -limit, -1)
+    if waiting[1] then
+        local ids = {}
+        for place = #waiting, 1, -1 do
+            ids[#ids + 1] = {waiting[place], 0}
+        end
+        found[1] = {priority = 0, ids = ids}
+    end
+    local from = 0
+    while #found < CLASSES do
+        local key = q.base .. 'prioritized'
+        local head = redis.call('ZRANGEBYSCORE', key, whole(from), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+        if not head[1] then
+            break
+        end
+        local priority = math.floor(head[2] / SPAN)
+        from = (priority + 1) * SPAN
+        local some = redis.call('ZRANGEBYSCORE', key, head[2], '(' .. whole(from), 'WITHSCORES', 'LIMIT', 0, limit)
+        local ids = {}
+        for place = 1, #some, 2 do
+            ids[#ids + 1] = {some[place], tonumber(some[place + 1])}
+        end
+        found[#found + 1] = {priority = priority, ids = ids}
+    end
+    return found
+end
+
+-- The head of a queue's line, the first to be taken first.
+local function line(q, limit)
+    local heads, taken = classes(q, limit), {}
+    for _, class in ipairs(heads) do
+        class.at = 1
+        class.rank = rank_at(class.priority, due_at(q, class.ids[1][1]))
+    end
+    while #taken < limit do
+        local best
+        for _, class in ipairs(heads) do
+            if class.ids[class.at] and (not best or class.rank < best.rank) then
+                best = class
+            end
+        end
+        if not best then
+            break
+        end
+        local id, score = best.ids[best.at][1], best.ids[best.at][2]
+        taken[#taken + 1] = {q = q, id = id, score = score, rank = best.rank, priority = best.priority}
+        best.at = best.at + 1
+        if best.ids[best.at] then
+            best.rank = rank_at(best.priority, due_at(q, best.ids[best.at][1]))
+        end
+    end
+    return taken
+end

@@ -1,0 +1,116 @@
+-- queue: the time, numbers, and what every step knows about a queue.
+-- KEYS are this store's counter, its register of queues, and the meta key of each queue at hand, by which a step
+-- names queues (1 is the first). All other keys of a queue begin with the same words as its meta key does.
+local ask = cmsgpack.unpack(ARGV[1])
+local clock = redis.call('TIME')
+local micro = clock[1] * 1000000 + clock[2]
+local now = math.floor(micro / 1000)
+local store = string.sub(KEYS[1], 1, -7) -- without its last word, "number"
+local EVENTS_KEPT = 10000 -- as BullMQ does unless the queue's meta says otherwise
+
+local function whole(number)
+    return string.format('%.0f', number)
+end
+
+-- A full server refuses what needs memory, but not in a step that has begun to write: what works jobs off must go on.
+local function even_if_full()
+    redis.call('DEL', store .. 'room')
+end
+
+-- Numbers that grow for ever, also when the clock goes back: for jobs in the order they came, and for events.
+local function numbers(count)
+    local first = math.max(micro, tonumber(redis.call('GET', KEYS[1]) or '0') + 1)
+    redis.call('SET', KEYS[1], whole(first + count - 1))
+    return first
+end
+
+local queues = {} -- by the words that their keys begin with
+
+local function queue_at(base, place)
+    local q = queues[base]
+    if q then
+        return q
+    end
+    local meta = redis.call('HMGET', base .. 'meta', 'paused', 'opts.maxLenEvents', 'concurrency', 'max', 'duration')
+    q = {
+        place = place,
+        base = base,
+        name = place and ask.queues[place],
+        paused = meta[1] and meta[1] ~= '0',
+        kept = tonumber(meta[2]) or EVENTS_KEPT,
+        concurrency = tonumber(meta[3]),
+        max = tonumber(meta[4]),
+        duration = tonumber(meta[5]),
+        laned = redis.call('EXISTS', base .. 'unstuck:laned') == 1,
+    }
+    queues[base] = q
+    return q
+end
+
+local function queue(place)
+    return queue_at(string.sub(KEYS[place + 2], 1, -5), place)
+end
+
+-- What runs, as a set: looked up often in one step, and a list is slow to search.
+local function active(q)
+    if not q.active then
+        q.active = {}
+        for _, id in ipairs(redis.call('LRANGE', q.base .. 'active', 0, -1)) do
+            q.active[id] = true
+        end
+    end
+    return q.active
+end
+
+-- Tell BullMQ's listeners.
+local function say(q, event, id, ...)
+    redis.call('XADD', q.base .. 'events', 'MAXLEN', '~', q.kept, '*', 'event', event, 'jobId', id, ...)
+end
+
+-- Write an event of ours. It is in one line with all others of its queue, and its job knows its number.
+local function tell(q, id, type, details)
+    local facts = id and redis.call('HMGET', q.base .. id, 'name', 'told')
+    if id and not facts[1] then
+        return -- the job was removed in the same step
+    end
+    local number = whole(numbers(1))
+    local text = '[' .. cjson.encode(type) .. ',' .. (id and cjson.encode(id) or 'null') .. ',' .. details .. ']'
+    redis.call('ZADD', q.base .. 'unstuck:events', number, number .. ' ' .. whole(now) .. ' ' .. text)
+    if id then
+        redis.call('HSET', q.base .. id, 'told', (facts[2] and facts[2] .. ' ' or '') .. number)
+    end
+end
+
+local function tally(q, name, count)
+    redis.call('HINCRBY', q.base .. 'unstuck:counters', name, count)
+end
+
+-- Ring for what became ready, or will; once a queue, at the end of a step.
+local function chime()
+    for _, q in pairs(queues) do
+        if not q.paused and q.ready then
+            redis.call('ZADD', q.base .. 'marker', 0, '0')
+        end
+        if not q.paused and q.later then
+            local head = redis.call('ZRANGE', q.base .. 'delayed', 0, 0, 'WITHSCORES')
+            if head[1] then
+                redis.call('ZADD', q.base .. 'marker', whole(math.floor(head[2] / 4096)), '1')
+            end
+        end
+    end
+end
+
+local function state(q, id)
+    for _, set in ipairs({'completed', 'failed'}) do
+        if redis.call('ZSCORE', q.base .. set, id) then
+            return set
+        end
+    end
+    return active(q)[id] and 'processing' or 'pending'
+end
+
+-- A job as it is now, for the one who asked.
+local function row(q, id, status)
+    local fields = redis.call('HMGET', q.base .. id, {fields})
+    return {q.place, id, status or state(q, id), fields}
+end

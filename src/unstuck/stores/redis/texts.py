@@ -1,0 +1,32 @@
+"""Makes the scripts: the file of an operation behind the shared files that it needs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from typing import NamedTuple
+
+from unstuck.stores.redis.rows import FIELDS
+from unstuck.stores.statements import statements
+
+_NEEDS = re.compile(r"^-- needs: (.*)$", re.MULTILINE)
+
+
+class Script(NamedTuple):
+    text: str
+    sha: str
+
+
+@cache
+def scripts() -> dict[str, Script]:
+    """Every operation's script, by its name."""
+    shared = statements("unstuck.stores.redis.shared", ".lua")
+    shared["queue"] = shared["queue"].replace("{fields}", ", ".join(f"'{name}'" for name in FIELDS))
+    made = {}
+    for name, text in statements("unstuck.stores.redis", ".lua").items():
+        needs = _NEEDS.search(text)
+        parts = ["queue", *(needs[1].split(", ") if needs else ())]
+        whole = "\n".join([*(shared[part] for part in parts), text])
+        made[name] = Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
+    return made

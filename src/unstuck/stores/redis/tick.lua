@@ -1,0 +1,11 @@
+-- tick: note that a schedule fires for a slot and enqueue its jobs, unless it did so for this or a later one.
+-- needs: line, add
+if tonumber(redis.call('HGET', store .. 'slots', ask.schedule) or '-inf') >= ask.slot then
+    return 0
+end
+redis.call('HSET', store .. 'slots', ask.schedule, whole(ask.slot))
+if ask.jobs[1] then
+    add_all(ask.jobs, ask.routine)
+    chime()
+end
+return 1

@@ -1,0 +1,70 @@
+"""Scripts for Node with BullMQ from npm, which is installed once and kept beside the virtual environment."""
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from support.processes import Child
+from support.servers import missing
+
+TESTS = Path(__file__).parents[1]
+SCRIPTS = TESTS / "node"
+PLACE = TESTS.parent / ".make" / "node"
+NEWEST = "6"
+
+
+class Node:
+    """``node("look", port, prefix, queue)`` runs a script to its end and answers what it printed as JSON."""
+
+    def __init__(self, version: str = NEWEST) -> None:
+        self._folder = installed(version)
+
+    def __call__(self, script: str, *args: object) -> Any:
+        done = subprocess.run(
+            self._argv(script, args),
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def start(self, log: Path, script: str, *args: object) -> Child:
+        return Child(self._argv(script, args), log, cwd=self._folder)
+
+    def _argv(self, script: str, args: tuple[object, ...]) -> list[str]:
+        return ["node", f"{script}.mjs", *(arg if isinstance(arg, str) else json.dumps(arg) for arg in args)]
+
+
+@functools.cache
+def installed(version: str) -> Path:
+    """A folder with BullMQ of that version and our scripts."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        missing("Node", "apt-get install nodejs npm")
+    folder = PLACE / f"bullmq-{version}"
+    if not (folder / "node_modules" / "bullmq" / "package.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "package.json").write_text('{"private": true, "type": "module"}\n')
+        install = [
+            "npm",
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            f"bullmq@{version}",
+            "ioredis",
+        ]
+        done = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            missing("BullMQ", f"npm install bullmq@{version} ({done.stderr.strip()[-200:]})")
+    for script in SCRIPTS.glob("*.mjs"):
+        new = folder / f".{script.name}.{os.getpid()}"  # others may be running the old one
+        shutil.copy(script, new)
+        new.rename(folder / script.name)
+    return folder

@@ -1,0 +1,159 @@
+"""Worker processes on Redis that are killed and frozen, also beside workers of BullMQ's: every job ends once."""
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from support.kin import processes
+from support.node import Node
+from support.processes import Child
+from support.redis import Redis
+from support.waiting import until_async
+from support.workers import Workers, worker_of
+
+from unstuck import Filter, Status
+from unstuck.model import Job, Lease, Settled, completed
+from unstuck.testing import RedisHarness
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+
+@pytest.fixture
+async def harness(redis7: Redis) -> AsyncIterator[RedisHarness]:
+    async with RedisHarness(redis7.url()) as harness:
+        yield harness
+
+
+def at_work(workers: Workers, supervisors: list[Child]) -> list[int]:
+    """The worker processes that run a job now."""
+    parents = {one.pid for one in supervisors}
+    running = {run.pid for run in workers.ledger.runs() if run.end is None}
+    return sorted(pid for pid, entry in processes().items() if entry.parent in parents and pid in running)
+
+
+async def test_workers_killed_at_random_lose_no_job_and_complete_each_once(workers: Workers) -> None:
+    await workers.enqueue("step", 150, seconds=0.1, max_attempts=50)
+    supervisors = [workers.start("--processes", "2", "--recovery", "1") for _ in range(2)]
+    chance = random.Random(4711)
+    for number in range(4):
+        await until_async(lambda: _ended(workers) >= (number + 1) * 18, 60, "some more jobs to end")  # noqa: B023
+        busy = await until_async(lambda: at_work(workers, supervisors), 20, "somebody to be at work")
+        victim = chance.choice(busy)
+        os.kill(victim, signal.SIGKILL)
+        workers.ledger.died(victim)
+
+    found = await workers.finished(300, supervisors[0])
+
+    assert Counter(job.status for job in found) == {Status.COMPLETED: 150}
+    crashes = {job.id: job.crashes for job in found}
+    assert sum(crashes.values()) >= 1, "nobody held a job when it was killed"
+    again = {id_: len(fences) - 1 for id_, fences in workers.ledger.doubles().items()}
+    assert all(crashes[id_] >= times for id_, times in again.items()), "a job ran twice, and nobody had died"
+    [of] = await workers.store.count()
+    assert (of.totals["completed"], of.totals["crashed"]) == (150, sum(crashes.values()))
+    assert await workers.store.verify() == []
+
+
+async def test_a_killed_workers_jobs_are_back_at_once(workers: Workers) -> None:
+    [ref] = await workers.enqueue("step", seconds=1.0)
+    supervisor = workers.start("--processes", "1", "--recovery", "60")
+    await workers.begun(ref, supervisor)
+    victim = worker_of(supervisor)
+    began = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+
+    async def back() -> bool:
+        return (await workers.job(ref)).crashes == 1
+
+    await until_async(back, 20, "the job to be taken back", supervisor.log)
+    assert time.monotonic() - began < 2.0
+
+
+async def test_a_worker_frozen_past_its_lease_is_replaced_and_its_late_outcome_refused(
+    workers: Workers,
+) -> None:
+    [ref] = await workers.enqueue("block_the_loop", queue="short", seconds=1.0)
+    frozen = workers.start("--processes", "0", "--recovery", "1")
+    await workers.begun(ref, frozen)
+    frozen.pause()
+    other = workers.start("--processes", "0", "--recovery", "1")
+    await workers.over(ref, 30, other)
+    held = await workers.job(ref)
+    frozen.resume()
+    await frozen.until_line_async("its outcome is refused|the lease is lost")
+    late = Lease(*ref, min(run.fence for run in workers.ledger.runs()))
+    assert await workers.store.settle([completed(late)]) == [Settled.LOST]
+
+    job = await workers.over(ref, 30, other)
+    assert (job.status, job.attempts, job.crashes, job.lease) == (Status.COMPLETED, 2, 1, held.lease)
+    assert await workers.events(ref) == ["reaper:requeued"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "kills"), [(300, 3), pytest.param(2000, 20, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+)
+async def test_a_mixed_fleet_under_kills_ends_every_job_exactly_once(
+    workers: Workers, redis7: Redis, harness: RedisHarness, tmp_path: Path, jobs: int, kills: int
+) -> None:
+    """Half the jobs are ours, half BullMQ's; workers of either side take both, and are killed at random."""
+    chance, node = random.Random(4711), Node()
+    where = (str(redis7.port), harness.prefix, "long")
+    theirs = [{"task": "step", "data": {"seconds": 0.3}, "opts": {"attempts": 200}}] * (jobs // 2)
+    with ExitStack() as stack:
+
+        def of_node(number: int) -> Child:
+            return stack.enter_context(
+                node.start(tmp_path / f"node-{number}.log", "work", *where, 10**6, 300)
+            )
+
+        def of_ours(_: int) -> Child:
+            return workers.start("--processes", "0", "--recovery", "1")
+
+        fleet = [(start, start(number)) for number in range(2) for start in (of_node, of_ours)]
+        for _, child in fleet:
+            await child.until_line_async("ready|takes", 30)
+        await workers.enqueue("step", jobs // 2, seconds=0.3, max_attempts=200)
+        await asyncio.to_thread(node, "produce", *where, theirs)
+        for number in range(2 * kills):
+            enough = (number + 1) * jobs // (2 * kills + 2)
+            await until_async(lambda: _finished(harness, enough), 120, f"{enough} jobs to end")  # noqa: B023
+            place = 2 * chance.randrange(2) + number % 2
+            start, victim = fleet[place]
+            victim.close()  # SIGKILL
+            fleet[place] = (start, start(number + 2))
+        await until_async(lambda: _finished(harness, jobs), 120, "all jobs to end")
+
+    ended = Counter(job.status for job in await _all(harness))
+    assert ended == {Status.COMPLETED: jobs}
+    heard = await harness.client.xrange(f"{harness.prefix}:long:events", "-", "+")
+    said = Counter(fields[b"jobId"] for _, fields in heard if fields[b"event"] == b"completed")
+    assert set(said.values()) == {1}, "a job was completed twice"
+    by = Counter(fields.get(b"by", b"node") for _, fields in heard if fields[b"event"] == b"completed")
+    assert set(by) == {b"node", b"unstuck"}, "one side did nothing"
+    assert await harness.store.verify() == []
+
+
+async def _finished(harness: RedisHarness, count: int) -> bool:
+    [of] = [of for of in await harness.store.count() if of.queue == "long"]
+    return of.completed + of.failed >= count
+
+
+async def _all(harness: RedisHarness) -> list[Job]:
+    found: list[Job] = []
+    cursor = None
+    while True:
+        page = await harness.store.find(Filter(queue="long"), 1000, cursor)
+        found += page.jobs
+        if (cursor := page.cursor) is None:
+            return found
+
+
+def _ended(workers: Workers) -> int:
+    return len({record.job for record in workers.ledger.read() if record.kind == "end"})

@@ -1,0 +1,232 @@
+"""What becomes of jobs when the server dies, freezes or is full; and servers that are refused."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from support.redis import FLAVOURS, Redis
+from support.waiting import until_async
+from support.work import at_work
+
+from unstuck import ConfigError, Status, StoreError, StoreUnavailable, Unstuck, health, open_store
+from unstuck.model import Beat, Settled, Worker, completed
+from unstuck.store import Store
+from unstuck.stores.redis import lines
+from unstuck.testing import RedisHarness
+from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def harness(redis_server: Redis) -> AsyncIterator[RedisHarness]:
+    async with RedisHarness(redis_server.url()) as harness:
+        yield harness
+
+
+async def restart(server: Redis) -> None:
+    await asyncio.to_thread(server.kill9)
+    await asyncio.to_thread(server.start)
+
+
+async def test_what_was_acknowledged_survives_a_killed_server(
+    harness: RedisHarness, redis_server: Redis
+) -> None:
+    await enqueued(harness.store, 50)
+    held, done = await leased(harness.store, 2)
+    await harness.store.settle([completed(done.lease, "kept")])
+
+    await restart(redis_server)
+
+    assert await states(harness.store) == {"pending": 48, "processing": 1, "completed": 1}
+    assert await harness.store.settle([completed(done.lease, "kept"), completed(held.lease)]) == [
+        Settled.REPEATED,
+        Settled.APPLIED,
+    ]
+    assert await harness.store.verify() == []
+
+
+async def test_a_worker_consumes_again_by_itself_after_a_restart(
+    harness: RedisHarness, redis_server: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "IDLE", 1.5)  # instead of 30 s
+    async with Unstuck(harness.url) as app:
+
+        @app.task
+        async def work(n: int) -> int:
+            return n
+
+        async with at_work(app) as worker:
+            assert await (await work.enqueue(1)).result(10) == 1
+            await asyncio.to_thread(redis_server.kill9)
+            await until_async(
+                lambda: not worker.get_health_status().consuming,
+                20,
+                "the worker to say that it does not consume",
+            )
+            await asyncio.to_thread(redis_server.start)
+
+            async def again() -> int:
+                try:
+                    return await (await work.enqueue(2)).result(5)
+                except StoreUnavailable:
+                    return 0
+
+            assert await until_async(again, 30, "a job to be done again") == 2
+            await until_async(
+                lambda: worker.get_health_status().consuming, 20, "the worker to say that it consumes"
+            )
+
+
+async def test_a_frozen_server_is_unavailable_and_then_again_there(
+    harness: RedisHarness, redis_server: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "PATIENCE", 0.5)
+    async with open_store(harness.url) as store:
+        await enqueued(store)
+        redis_server.pause()
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="cannot be used now"):
+            await leased(store)
+        assert time.monotonic() - began < 5.0
+        redis_server.resume()
+
+        # The lease may have been granted without an answer: then it is named as a stranger, not lost.
+        assert sum((await states(store)).values()) == 1
+
+
+async def test_nobody_there_is_said_with_the_address_and_without_the_password() -> None:
+    with pytest.raises(StoreUnavailable) as caught:
+        async with open_store("redis://ann:s3cret@127.0.0.1:1/0"):
+            pass
+    assert "127.0.0.1" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_a_wrong_password_and_a_missing_database_are_settings() -> None:
+    with Redis("redis", settings={"requirepass": "right"}) as server:
+        with pytest.raises(ConfigError, match="refuses us"):
+            async with open_store(f"redis://:wr0ng@127.0.0.1:{server.port}/0"):
+                pass
+        with pytest.raises(ConfigError, match="refuses us"):
+            async with open_store(f"redis://:right@127.0.0.1:{server.port}/99"):
+                pass
+        async with open_store(f"redis://:right@127.0.0.1:{server.port}/1") as store:
+            await enqueued(store)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"maxmemory-policy": "allkeys-lru"}, "CONFIG SET maxmemory-policy noeviction"),
+        ({"appendonly": "no", "save": ""}, "CONFIG SET appendonly yes"),
+    ],
+    ids=["eviction", "memory only"],
+)
+async def test_a_server_that_loses_jobs_is_refused_with_the_command_that_helps(
+    settings: dict[str, str], said: str
+) -> None:
+    with Redis("redis", settings=settings) as server:
+        async with open_store(server.url()) as store:
+            with pytest.raises(ConfigError, match=said):
+                await store.migrate()
+            assert "failure" in [finding.level for finding in await store.checkup()]
+        async with open_store(f"{server.url()}?careless=yes") as store:
+            await store.migrate()
+            await enqueued(store)
+
+
+async def test_settings_that_may_lose_the_last_second_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with Redis("redis", settings={"appendfsync": "everysec"}) as server, caplog.at_level(logging.WARNING):
+        async with open_store(server.url()) as store:
+            await store.migrate()
+    assert any("appendfsync is everysec" in record.getMessage() for record in caplog.records)
+
+
+async def test_where_settings_may_not_be_asked_for_the_rest_is_told_by_info() -> None:
+    with Redis("redis", settings={"rename-command": "CONFIG forbidden"}) as server:
+        async with open_store(server.url()) as store:
+            await store.migrate()
+            assert "failure" not in [finding.level for finding in await store.checkup()]
+
+
+async def fill(store: Store) -> None:
+    for _ in range(200):
+        await store.enqueue([new(payload="x" * 50_000) for _ in range(10)])
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+async def test_a_full_server_refuses_new_jobs_loudly_and_lets_the_others_be_done(flavour: str) -> None:
+    with Redis(flavour, settings={"maxmemory": "6mb"}) as server:
+        async with RedisHarness(server.url()) as harness:
+            job = await one_leased(harness.store)
+            await enqueued(harness.store)
+            with pytest.raises(StoreUnavailable, match="maxmemory"):
+                await fill(harness.store)
+            before = await counts(harness.store)
+            await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0)])
+            assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
+            assert len(await leased(harness.store)) == 1
+            after = await counts(harness.store)
+            assert (after.completed, after.pending) == (1, before.pending - 1)
+            assert await harness.store.verify() == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h/0?prefix=a:b", "redis://h/0?prefix=", "redis://h/0?events=some", "redis://h/0?careless=maybe",
+        "redis://h/0?colour=red", "redis://h:port/0", "redis://h/0#x",
+    ],
+)  # fmt: skip
+def test_a_url_that_cannot_be_is_refused_before_anything_happens(url: str) -> None:
+    with pytest.raises(ConfigError):
+        open_store(url)
+
+
+async def test_names_that_would_be_other_keys_are_refused(harness: RedisHarness) -> None:
+    for job in (new(id="a:lock"), new(id="wait"), new("a:b")):
+        with pytest.raises(ConfigError, match="not allowed on Redis"):
+            await harness.store.enqueue([job])
+    assert await harness.store.count() == []
+
+
+async def test_entries_without_a_job_hold_up_nobody(harness: RedisHarness) -> None:
+    [ref] = await enqueued(harness.store)
+    await harness.client.zadd(f"{harness.prefix}:q:prioritized", {"ghost": 1})
+    await harness.client.lpush(f"{harness.prefix}:q:active", "lost")
+    assert len(await harness.store.verify()) == 2
+
+    assert [job.ref for job in await leased(harness.store, 5)] == [ref]
+    await harness.store.reclaim(None, 30.0, 10, "reaper")
+    assert await harness.store.verify() == []
+
+
+async def test_a_job_whose_data_is_no_json_is_put_aside(harness: RedisHarness) -> None:
+    [broken, fine] = await enqueued(harness.store, 2)
+    await harness.client.hset(f"{harness.prefix}:q:{broken.id}", "data", "{not json")
+
+    assert [job.ref for job in await leased(harness.store, 2)] == [fine]
+    assert (await look(harness.store, broken)).payload == "{not json"
+    assert (await states(harness.store)) == {"processing": 1, "failed": 1}
+    assert "quarantined" in [event.type for event in await harness.store.events(job=broken)]
+
+
+async def test_a_deferred_failure_of_bullmqs_is_carried_out_unrun(harness: RedisHarness) -> None:
+    [ref] = await enqueued(harness.store)
+    await harness.client.hset(f"{harness.prefix}:q:{ref.id}", "defa", "job stalled more than allowable limit")
+
+    assert await leased(harness.store) == []
+    job = await look(harness.store, ref)
+    assert job.status is Status.FAILED
+    assert job.error is not None
+    assert job.error.message == "job stalled more than allowable limit"
+    assert await harness.store.verify() == []
+
+
+async def test_a_script_that_cannot_be_carried_out_is_the_stores_error(harness: RedisHarness) -> None:
+    await harness.client.set(f"{harness.prefix}:q:prioritized", "not a set")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await leased(harness.store)
