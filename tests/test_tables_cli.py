@@ -20,7 +20,7 @@ from unstuck.stores import open_tables
 from unstuck.stores.postgres.adopted import prepare
 from unstuck.stores.postgres.adopted.table import probe
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("postgres_server", ["18"], indirect=True)]
 BARE = "CREATE TABLE jobs (id bigserial PRIMARY KEY, status text NOT NULL DEFAULT 'queued', url text)"
 LIMITED = """
 CREATE ROLE {role} LOGIN PASSWORD 'limited';
@@ -203,6 +203,7 @@ async def test_what_was_prepared_is_used(postgres_server: Postgres, name: str) -
         await shop.say("SET enable_seqscan = off; SET enable_bitmapscan = off")
         values = {
             "blind": "'[]'",
+            "without": "'{}'",
             "limit": "10",
             "owner": "'w'",
             "queue": "'jobs'",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.postgres import Postgres
-from support.product import Product, product, tables
+from support.product import Product, product, recovery, tables, types
 from support.work import burst
 
 from unstuck import ConfigError, Layout, Reaper, SchemaError, Terms, Unstuck, open_store
@@ -205,3 +205,99 @@ async def test_a_reaper_inside_an_application_looks_after_tables(postgres_server
         async with Reaper(shop.url, tables=["jobs", Layout("asr_jobs")]) as reaper:
             assert await shop.status(id_) == "queued"
             assert reaper.scan_ms is not None
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "ALTER TABLE jobs ALTER locked_by TYPE uuid USING NULL",
+        "ALTER TABLE jobs ALTER locked_by TYPE integer USING NULL",
+        "UPDATE jobs SET locked_by = ''; ALTER TABLE jobs ALTER locked_by SET DEFAULT '', ALTER locked_by SET NOT NULL",
+        "ALTER TABLE jobs ALTER last_heartbeat_at SET NOT NULL",
+        "ALTER TABLE jobs ALTER lease_expires_at SET NOT NULL",
+        "ALTER TABLE jobs ALTER error_code TYPE integer USING NULL",
+        "ALTER TABLE jobs DROP updated_at, ADD updated_at timestamptz GENERATED ALWAYS AS (lease_expires_at) STORED",
+        "ALTER TABLE jobs ALTER created_at DROP DEFAULT, ALTER created_at TYPE bigint USING 1",
+        "ALTER TABLE jobs ALTER fail_reason TYPE varchar(5), ALTER error_message TYPE varchar(5)",
+        "ALTER TABLE jobs ALTER attempt_count TYPE numeric",
+        "ALTER TABLE jobs ALTER max_attempts TYPE text",
+        "CREATE DOMAIN moment AS timestamptz; ALTER TABLE jobs ALTER last_heartbeat_at TYPE moment",
+        "ALTER TABLE job_events ALTER data TYPE text",
+        "ALTER TABLE job_events ALTER data TYPE text; INSERT INTO job_events (job_id, type, data) SELECT id, 'x', 'hello' FROM jobs",
+        "ALTER TABLE job_events DROP type",
+        "CREATE VIEW work AS SELECT * FROM jobs; ALTER TABLE jobs RENAME TO hidden; ALTER VIEW work RENAME TO jobs",
+    ],
+)
+async def test_a_table_of_any_reasonable_shape_is_recovered(shop: Product, shape: str) -> None:
+    ids = [await shop.stuck(attempt_count=tries) for tries in (1, 3)]
+    await shop.say(shape)
+
+    done, troubles = await recovery(shop, "jobs")
+
+    assert (done, troubles) == (["reaper:requeued", "reaper:failed(timeout)"], ())
+    assert [await shop.status(id_) for id_ in ids] == ["queued", "failed"]
+    async with tables(shop.url, "jobs") as opened:
+        await opened.checkup()
+        [counts] = await opened.count()
+    assert (counts.pending, counts.failed) == (1, 1)
+
+
+def test_a_column_has_one_meaning() -> None:
+    assert Layout("jobs", beat="updated_at").updated == ""
+    coded = Layout("jobs", fail_code="error_code", fail_reason="error_message")
+    assert (coded.error_code, coded.error_message) == ("", "")
+    with pytest.raises(ConfigError, match="column at cannot be both beat and started"):
+        Layout("jobs", beat="at", started="at")
+
+
+async def test_layouts_that_share_columns_are_recovered(shop: Product) -> None:
+    id_ = await shop.stuck(attempt_count=3, updated_at=-360)
+    layout = Layout("jobs", beat="updated_at", fail_code="error_code", fail_reason="error_message")
+
+    assert (await recovery(shop, layout))[0] == ["reaper:failed(timeout)"]
+    row = await shop.row(id_)
+    assert (row["error_code"], row["error_message"], row["fail_code"]) == ("timeout", "lease_expired", None)
+
+
+async def test_numbers_and_times_that_are_none_are_survived(shop: Product) -> None:
+    await shop.say(
+        "ALTER TABLE jobs ALTER attempt_count TYPE numeric, ALTER max_attempts TYPE double precision"
+    )
+    ids = [await shop.stuck() for _ in range(4)]
+    for id_, change in zip(
+        ids,
+        [
+            "attempt_count = 'NaN'",
+            "max_attempts = 'Infinity'",
+            "last_heartbeat_at = 'infinity'",
+            "lease_expires_at = '-infinity'",
+        ],
+        strict=True,
+    ):
+        await shop.say(f"UPDATE jobs SET {change} WHERE id::text = %s", id_)
+
+    done, troubles = await recovery(shop, "jobs")
+    assert (len(done), troubles) == (4, ())
+
+
+async def test_the_least_table_can_be_counted_and_examined(postgres_server: Postgres) -> None:
+    least = "CREATE TABLE jobs (id text PRIMARY KEY, status text, attempt_count bigint, lease_expires_at timestamptz)"
+    async with product(postgres_server, least) as shop, tables(shop.url, "jobs") as opened:
+        await shop.add(id="a")
+        [counts] = await opened.count()
+        assert (counts.pending, counts.waited) == (1, None)
+        assert any("no locked_by" in finding.what for finding in await opened.checkup())
+
+
+async def test_a_partitioned_table_is_prepared_as_far_as_can_be(postgres_server: Postgres) -> None:
+    made = (
+        "CREATE TABLE jobs (id bigint NOT NULL, day date NOT NULL DEFAULT now(), status text, PRIMARY KEY (id, day))"
+        " PARTITION BY RANGE (day); CREATE TABLE jobs_all PARTITION OF jobs DEFAULT;"
+        "CREATE TABLE job_events (id bigserial, job_id bigint NOT NULL, day date DEFAULT now(), type text, data jsonb,"
+        " FOREIGN KEY (job_id, day) REFERENCES jobs (id, day))"
+    )
+    async with product(postgres_server, made) as shop, open_tables(f"{shop.url}?table=jobs") as opened:
+        assert not any("jobs_lease" in sql for sql in await opened.prepare())
+        await shop.add(id=1, status="processing", lease_expires_at=-1, last_heartbeat_at=-9)
+        assert (await recovery(shop, "jobs"))[0] == ["reaper:requeued"]
+        assert types(await shop.events("1")) == ["reaper:requeued"]

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support.product import TABLES, Product, taken, types
+from support.sessions import session
 
 from unstuck import ConfigError, Jobs, Reaper, SchemaError, open_store
-from unstuck.model import Beat, Filter, Lease, Status, Verdict, Worker
+from unstuck.model import Beat, Filter, Lease, Ref, Status, Verdict, Worker
 from unstuck.store import Share, Store
 from unstuck.stores.postgres.adopting import AdoptingStore
 from unstuck.testing.conformance.given import new
@@ -43,6 +44,18 @@ async def test_operators_see_and_change_rows_as_they_do_jobs(shop: Product, stor
     assert [event.type for event in await jobs.events(job=first.ref)] == ["leased", "cancelled", "requeued"]
 
 
+async def test_only_what_is_not_finished_is_cancelled_and_only_what_is_finished_is_put_back(
+    shop: Product, store: Store
+) -> None:
+    ids = {word: await shop.add(status=word) for word in ("queued", "processing", "done", "failed")}
+    before = {word: await shop.row(id_) for word, id_ in ids.items()}
+
+    assert await store.cancel([Ref("jobs", ids["done"]), Ref("jobs", ids["failed"])]) == 0
+    assert {word: await shop.row(id_) for word, id_ in ids.items()} == before
+    assert await store.requeue(Filter(queue="jobs")) == 2
+    assert [await shop.status(id_) for id_ in ids.values()] == ["queued", "processing", "queued", "queued"]
+
+
 async def test_a_pause_stops_claims_and_a_limit_bounds_what_runs(shop: Product, store: Store) -> None:
     for _ in range(5):
         await shop.add()
@@ -53,6 +66,23 @@ async def test_a_pause_stops_claims_and_a_limit_bounds_what_runs(shop: Product, 
     share = {"jobs": Share(20.0, 5, 2)}
     found = await asyncio.gather(*(store.lease(share, 5, f"w{number}") for number in range(4)))
     assert sum(len(jobs) for jobs in found) == 2
+
+
+async def test_who_must_count_what_runs_waits_for_those_who_are_taking_some(
+    shop: Product, store: Store
+) -> None:
+    await shop.add()
+    assert len(await taken(store)) == 1  # the queue is known from now on
+    await shop.add()
+    await shop.add()
+    async with session(shop.url) as other:  # as somebody else who leases without a limit
+        await other.execute("SELECT 1 FROM unstuck.queues WHERE name = 'jobs' FOR SHARE")
+        limited = asyncio.create_task(store.lease({"jobs": Share(20.0, 5, 2)}, 5, "w"))
+        assert len(await asyncio.wait_for(taken(store), 5)) == 1
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(limited), 0.2)
+        await other.commit()
+    assert await asyncio.wait_for(limited, 5) == []  # two run meanwhile
 
 
 async def test_rows_are_added_by_those_who_own_the_table(store: Store) -> None:

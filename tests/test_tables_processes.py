@@ -58,7 +58,7 @@ def fences(events: list[dict[str, Any]]) -> list[int]:
 @pytest.mark.accepts("REAP-003", "REAP-100")
 async def test_a_row_outlives_killed_and_frozen_workers_and_ends_once(shop: Product, tmp_path: Path) -> None:
     id_ = await shop.add(source_key="a.mp4")
-    reaper = [COMMAND, "reap", "--store", shop.url, "--table", "jobs"]
+    reaper = [COMMAND, "reap", "--store", shop.url, "--table", "jobs", "--interval", "1"]
     with (
         Child(reaper, tmp_path / "reaper.log") as service,
         worker(shop, tmp_path, "first", "--processes", "0", "--recovery", "0") as first,

@@ -62,7 +62,7 @@ async def fickle(store: Store, owner: str, done: asyncio.Event, settled: Counter
         pulse = await store.heartbeat(
             Worker(id=owner, queues=("jobs",)), [Beat(job.lease, 30.0) for job in jobs]
         )
-        assert set(pulse.verdicts) == {job.lease for job in jobs}
+        assert set(pulse.verdicts) <= {job.lease for job in jobs}  # who is locked has no verdict yet
         outcomes = []
         for job in jobs:
             end = chance.random()

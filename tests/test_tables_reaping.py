@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -257,23 +258,45 @@ async def test_state_and_event_are_one_step(shop: Product, monkeypatch: pytest.M
         raise RuntimeError("the reaper dies between the two")
 
     monkeypatch.setattr("unstuck.stores.postgres.adopted.reaping.tell", torn)
-    async with tables(shop.url) as opened:
-        with pytest.raises(RuntimeError):
-            await Reaper(opened).recover()
+    async with tables(shop.url, "jobs") as opened:
+        reaper = Reaper(opened)
+        assert await reaper.recover() == []
+    assert reaper.troubles == ("table jobs: the reaper dies between the two",)
     assert (await shop.row(id_), await shop.events(id_)) == (before, [])
+
+
+async def test_a_reaper_knows_when_the_next_lease_ends(shop: Product) -> None:
+    await shop.stuck(lease_expires_at=500)
+    await shop.stuck("asr_jobs", lease_expires_at=100)
+    await shop.stuck(lease_expires_at=-1)
+    async with tables(shop.url) as opened:
+        reaper = Reaper(opened)
+        await reaper.recover()
+
+    assert reaper._next_end is not None
+    assert 90 < reaper._next_end <= 100
 
 
 async def test_rows_that_a_trigger_protects_do_not_keep_a_reaper_busy_for_ever(shop: Product) -> None:
     await shop.say("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
-    await shop.say("CREATE TRIGGER keep BEFORE UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION keep()")
+    await shop.say(
+        "CREATE TRIGGER keep BEFORE UPDATE ON jobs FOR EACH ROW WHEN (OLD.source_key IS NULL) EXECUTE FUNCTION keep()"
+    )
     await shop.say(
         "INSERT INTO jobs (status, lease_expires_at, last_heartbeat_at)"
         " SELECT 'processing', now() - interval '1 s', now() - interval '9 s' FROM generate_series(1, 250)"
     )
     await shop.add(status="processing", created_at=-9000, updated_at=-9000)
+    free = await shop.stuck(source_key="free", lease_expires_at=-0.5)
 
-    assert await asyncio.wait_for(reap(shop), 10) == []
-    assert await shop.say("SELECT count(*) FROM job_events") == [(0,)]
+    async with tables(shop.url, "jobs") as opened:
+        reaper = Reaper(opened)
+        [outcome] = await asyncio.wait_for(reaper.recover(), 10)
+    assert outcome.lease.id == free
+    [trouble] = reaper.troubles
+    assert re.fullmatch(r"table jobs: 250 rows \(\S+ …\): it cannot be changed", trouble)
+    assert types(await shop.events(free)) == ["reaper:requeued"]
+    assert await shop.say("SELECT count(*) FROM job_events") == [(1,)]
 
 
 async def test_more_rows_than_a_batch_are_recovered_in_one_go(shop: Product) -> None:

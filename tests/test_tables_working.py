@@ -158,7 +158,7 @@ async def test_a_row_that_the_product_has_locked_does_not_hold_up_the_beats_for_
         pulse = await asyncio.wait_for(store.heartbeat(Worker(id="w", queues=("jobs",)), beats), 5)
         await other.commit()
 
-    assert pulse.verdicts == {job.lease: Verdict.HELD for job in jobs}
+    assert pulse.verdicts == {jobs[1].lease: Verdict.HELD}  # of the other nothing is known yet
     left = [await shop.left(job.id, "lease_expires_at") for job in jobs]
     assert [seconds is not None and seconds > 250 for seconds in left] == [False, True]
 

@@ -54,7 +54,6 @@ class Joinable(Protocol):
         ...
 
 
-@runtime_checkable
 class Reapable(Protocol):
     """A place whose lost leases are judged and ended in one step, because its jobs cannot be taken over first."""
 

@@ -25,27 +25,28 @@ class Context:
     """The running job, for its handler. Progress and stage travel with the next heartbeat."""
 
     __slots__ = (
-        "_factors", "_lease", "cancelled", "facts", "follow_ups", "job", "listener", "overdue", "said_at", "said_progress",
-        "said_stage", "seconds", "stages",
+        "_factors", "_usual", "cancelled", "facts", "follow_ups", "job", "lease", "listener", "overdue", "said_at",
+        "said_progress", "said_stage", "seconds", "stages",
     )  # fmt: skip
 
     def __init__(
         self,
         job: Job,
-        lease: float = 20.0,
+        seconds: float = 20.0,
         stages: Mapping[str, float] = _NO_FACTS,
         factors: Mapping[str, float] = _NO_FACTS,
     ) -> None:
         self.job = job
+        self.lease = job.lease
         self.cancelled = False
-        self.seconds = lease  # that the next heartbeat asks for
+        self.seconds = seconds  # that the next heartbeat asks for
         self.said_progress: Json = None
         self.said_stage: str | None = None
         self.said_at = time.monotonic()
         self.facts: Mapping[str, Any] = _NO_FACTS
         self.follow_ups: tuple[Call[Any], ...] = ()
         self.overdue = False  # it ran out of time: nobody waits for its end any more
-        self._lease = lease
+        self._usual = seconds
         self._factors = factors
         self.stages = stages
         self.listener: Callable[[str, Any], None] | None = None  # told each word that is said here
@@ -80,7 +81,7 @@ class Context:
             )
         least = 0.0 if expected is None else number("expected", expected, 0.0, LONGEST_LEASE)
         needed = min(least * self._factors.get(name, 1.0), LONGEST_LEASE)
-        self.seconds = max(self.stages.get(name, self._lease), needed)
+        self.seconds = max(self.stages.get(name, self._usual), needed)
         self.said_stage = name
         self._said("stage", [name, expected])
 

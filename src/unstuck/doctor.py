@@ -9,8 +9,9 @@ from typing import Protocol
 
 from unstuck.abilities import Judge, Stuck
 from unstuck.health import alive
+from unstuck.judge import judge
 from unstuck.model import Worker
-from unstuck.reaper import FOREVER, judge
+from unstuck.reaper import FOREVER
 from unstuck.store import Blind, Clock, Counts, Finding, Store
 
 SKEW = 5.0  # seconds by which the store's clock and ours may differ without a word

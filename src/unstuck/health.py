@@ -43,12 +43,12 @@ class Vitals:
         self._consumed = self._reported = clock()
         self._done = [0, 0]  # successes and failures since the last report
 
-    def success(self) -> None:
+    def success(self, count: int = 1) -> None:
         with self._lock:
             before, self._in_a_row = self._in_a_row, 0
             self._succeeded = time.time()
-            self._outcomes.append(None)
-            self._done[0] += 1
+            self._outcomes.extend([None] * min(count, REMEMBERED))
+            self._done[0] += count
         if before >= WORTH_TELLING:
             self._tell(logging.INFO, f"recovered: a job succeeded after {before} failures in a row", before)
 

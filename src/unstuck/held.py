@@ -9,6 +9,8 @@ from unstuck.context import Context
 from unstuck.model import Beat, Job, Verdict
 from unstuck.policy import Policy
 
+HELD = Verdict.HELD  # to look a member of an enum up takes a while, and every job needs this one often
+
 
 class Held:
     """Its job, how long it may be trusted, and the task that runs it, if any."""
@@ -20,15 +22,15 @@ class Held:
 
     def __init__(self, job: Job, policy: Policy, sent: float) -> None:
         self.job = job
-        self.lease = job.lease
         self.policy = policy
-        self.context = Context(job, policy.lease, policy.stages, policy.factors)
+        self.context = context = Context(job, policy.lease, policy.stages, policy.factors)
+        self.lease = context.lease
         self.running: asyncio.Task[None] | None = None
-        self.verdict = Verdict.HELD
+        self.verdict = HELD
         self.on_loop = False  # its handler runs on the event loop and could block it
         self.begun = False  # a task that has not begun must not be cancelled: it would end without a trace
         self.ended = False  # its outcome is on the way: still beaten for, but no longer lost or won here
-        self.taken = time.monotonic()
+        self.taken = context.said_at
         self.trust(sent, policy.lease)
 
     def beat(self) -> Beat:

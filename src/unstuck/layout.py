@@ -89,7 +89,8 @@ def _delays(environ: Mapping[str, str]) -> tuple[float, ...]:
 class Layout:
     """The names of a table of jobs, and those of its events, as such tables mostly have them.
 
-    A column that the table lacks is done without, unless it is one of id, status, attempts and lease.
+    A column that the table lacks is done without, unless it is one of id, status, attempts and lease; an empty
+    name means that there is none. A column that you name for one thing is not taken for what it usually is.
 
     ``queued`` to ``failed`` are the words of ``status``. ``expected`` is in milliseconds. ``usual_stage`` is that of
     rows that do not say theirs. A worker runs rows as jobs of the task ``task``, which is named like the table.
@@ -129,7 +130,9 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name in (*NAMES, *OPTIONAL, *EVENT_NAMES):
-            _identifier(f"column {name}", getattr(self, name))
+            if getattr(self, name) != "" or name not in OPTIONAL:
+                _identifier(f"column {name}", getattr(self, name))
+        self._make_way()
         for name in ("table", "events"):
             for part in getattr(self, name).split(".", 1):
                 _identifier(name, part)
@@ -144,6 +147,20 @@ class Layout:
         bare = self.table.rpartition(".")[2]
         object.__setattr__(self, "usual_stage", self.usual_stage or _STAGES.get(bare, ""))
         object.__setattr__(self, "task", self.task or bare)
+
+    def _make_way(self) -> None:
+        """One column, one meaning: a usual name gives way to one that was said."""
+        usual = {each.name: each.default for each in fields(self)}
+        said: dict[str, str] = {}
+        for name in (*NAMES, *OPTIONAL):
+            column = getattr(self, name)
+            if column and column != usual[name] and said.setdefault(column, name) != name:
+                raise ConfigError(
+                    f"table {self.table}: column {column} cannot be both {said[column]} and {name}: name another"
+                )
+        for name in OPTIONAL:
+            if said.get(getattr(self, name), name) != name:
+                object.__setattr__(self, name, "")
 
     @property
     def words(self) -> dict[str, Status]:

@@ -92,7 +92,7 @@ class Arguments:
             )
         except Exception as error:
             raise PayloadError(f"{self._what}: {_told(error)}") from error
-        return {name: getattr(values, name) for name in self._struct.__struct_fields__}
+        return msgspec.structs.asdict(values)
 
     def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         """All arguments by name, defaults included: a job carries everything that it needs."""

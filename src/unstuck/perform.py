@@ -225,7 +225,7 @@ def _unknown(job: Job) -> Outcome:
 def _completed(context: Context, result: Any, ground: Ground) -> Outcome:
     try:
         said = result if isinstance(result, msgspec.Raw) else record(result)
-        return completed(context.job.lease, said, then=_follow_ups(context))
+        return completed(context.lease, said, then=_follow_ups(context))
     except Exception as error:  # noqa: BLE001 - a result runs code of its own when it is written down
         return _invalid(context, error, "invalid_result", ground)
 

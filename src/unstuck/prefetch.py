@@ -6,7 +6,8 @@ import time
 
 WINDOW = 0.2  # seconds
 BEGINNING = WINDOW / 10  # of a window, after which its pace can be told
-MOST = 1000
+MOST = 3000
+IN_ONE_CALL = 1000  # or all that was leased before would be used up until the answer to a larger one comes
 
 
 class Ahead:
@@ -19,8 +20,8 @@ class Ahead:
         self._began = time.monotonic()
         self._last = self._now = 0
 
-    def consumed(self) -> None:
-        self._now += 1
+    def consumed(self, count: int) -> None:
+        self._now += count
 
     def nothing(self) -> None:
         """Begin again: what was leased ahead turned out to be too much."""

@@ -118,7 +118,8 @@ class Pulse:
             pause = self._every
             last, running = self._beaten, self._running()
             try:
-                await self._beat()
+                if not await self._beat():
+                    pause = min(pause, 1.0)
                 self._blame(self._beaten - last - self._every, running | self._running())
             except StoreUnavailable as error:
                 log.warning("heartbeat failed, will try again: %s", error)
@@ -141,7 +142,8 @@ class Pulse:
             self._look_at_loop()
         self._urgent = False
 
-    async def _beat(self) -> None:
+    async def _beat(self) -> bool:
+        """Whether all leases could be asked for."""
         async with self._beating:
             held = [one for one in list(self._held.values()) if one.verdict is Verdict.HELD]
             beats = [one.beat() for one in held]
@@ -149,13 +151,15 @@ class Pulse:
             answer = await self._store.heartbeat(self._worker(), beats)
             self._beaten = time.monotonic()
             for one, beat in zip(held, beats, strict=True):
-                verdict = answer.verdicts[beat.lease]
+                if (verdict := answer.verdicts.get(beat.lease)) is None:
+                    continue  # neither renewed nor lost: its trust goes on running out
                 if verdict is Verdict.HELD:
                     one.trust(sent, beat.seconds)
                 elif not one.ended:
                     one.verdict = verdict  # at once, so that it is not started meanwhile
                     self._caller.call_soon_threadsafe(self._lost, one, verdict)
             await self._give_back(answer.strangers)
+            return len(answer.verdicts) >= len(beats)
 
     async def _give_back(self, strangers: Iterable[Lease]) -> None:
         """Release what is ours by the store's word but unknown to us twice running: its answer was lost."""

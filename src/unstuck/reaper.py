@@ -15,13 +15,13 @@ from typing import Any, Self, cast
 
 from unstuck.abilities import Judge, Reapable, Reaped
 from unstuck.alerts import tell_alert
-from unstuck.errors import StoreError
+from unstuck.errors import ConfigError, StoreError
 from unstuck.ids import process_id
+from unstuck.judge import judge
 from unstuck.kin import gone
 from unstuck.layout import Layout, layouts
-from unstuck.model import Category, Failure, Job, Outcome, Settled, Word
+from unstuck.model import Job, Outcome, Settled, Word
 from unstuck.policy import LONGEST_LEASE, number
-from unstuck.retry import crash_fate
 from unstuck.store import Blind, Store
 from unstuck.stores import open_store, open_tables
 
@@ -61,6 +61,10 @@ class Reaper:
         self._given = store
         self._layouts = layouts(tables)
         if not isinstance(store, str):
+            if tables:
+                raise ConfigError(
+                    "tables are named together with the URL of their database, not with a store"
+                )
             self._use(store)
         self._interval = number("interval", interval, 0.0, 86400.0)
         self._queues = queues
@@ -79,8 +83,9 @@ class Reaper:
 
     def _use(self, place: Store | Reapable) -> None:
         self._place = place
-        self._reapable = place if isinstance(place, Reapable) else None
-        self._store = cast(Store, place) if hasattr(place, "reclaim") else None
+        can = dir(type(place))
+        self._reapable = cast(Reapable, place) if "reap" in can else None
+        self._store = cast(Store, place) if "reclaim" in can or self._reapable is None else None
 
     async def __aenter__(self) -> Self:
         """Begin with a first recovery, and go on in the background. A URL is opened here."""
@@ -221,7 +226,10 @@ class Reaper:
         """Jittered, so that reapers that started together do not stay together."""
         pause = self._interval * random.uniform(0.9, 1.1)  # noqa: S311 - not a secret
         # Often enough to see leases that were granted since, and then to come exactly when the next one ends.
-        pause = min(pause, RETRY if self._failing else LOOK)
+        if self._failing:
+            pause = min(pause, RETRY)
+        elif self._store is not None:  # tables of others may have no index for it, and have long leases
+            pause = min(pause, LOOK)
         if self._next_end is not None and not self._failing:
             pause = min(pause, self._next_end + random.uniform(0.05, 0.15))  # noqa: S311
         return max(pause, SHORTEST_PAUSE)
@@ -259,42 +267,3 @@ def _union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
         else:
             joined.append((since, until))
     return joined
-
-
-def judge(job: Job, of: str | None = None, cause: str = "", *, jitter: float = 0.0) -> Outcome:
-    """What becomes of a job whose lease ran out, or whose worker ``of`` died of ``cause``."""
-    failure = _death(job, cause) if of else _silence(job)
-    return crash_fate(job, failure, seen=of is not None, jitter=jitter)
-
-
-def _silence(job: Job) -> Failure:
-    heard = "never" if job.heartbeat_at is None else f"last at {job.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
-    return _crash(job, "timeout", "lease_expired", f"{_holder(job)} was heard {heard}, and its lease ran out")
-
-
-def _death(job: Job, cause: str) -> Failure:
-    return _crash(job, "crashed", cause, f"{_holder(job)} died: {cause}")
-
-
-def _holder(job: Job) -> str:
-    return f"worker {job.owner}" if job.owner else "a worker without a name"
-
-
-def _crash(job: Job, code: str, reason: str, message: str) -> Failure:
-    """What is known about a worker that fell silent or died; enough to find it."""
-    return Failure(
-        category=Category.TRANSIENT,
-        code=code,
-        reason=reason,
-        message=message,
-        attempt=job.attempts,
-        worker=job.owner or "",
-        details={
-            "owner": job.owner,
-            "lease_until": None if job.lease_until is None else job.lease_until.isoformat(),
-            "heartbeat_at": None if job.heartbeat_at is None else job.heartbeat_at.isoformat(),
-            "stage": job.stage,
-            "attempts": job.attempts,
-            "crashes": job.crashes + 1,
-        },
-    )

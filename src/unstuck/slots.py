@@ -14,14 +14,14 @@ from unstuck.classifier import failure
 from unstuck.errors import StoreError
 from unstuck.handler import Handler
 from unstuck.health import Vitals
-from unstuck.held import Held
+from unstuck.held import HELD, Held
 from unstuck.isolate import DEAF
 from unstuck.limits import Limits
 from unstuck.model import Job, Lease, Outcome, Settled, Verdict, Word, released
 from unstuck.outbox import Outbox
 from unstuck.perform import Ground, perform, perform_batch
 from unstuck.policy import Policy
-from unstuck.prefetch import Ahead
+from unstuck.prefetch import IN_ONE_CALL, Ahead
 from unstuck.retry import fate
 from unstuck.runners import isolated
 
@@ -86,7 +86,7 @@ class Slots:
             return 0
         if self.free == 0 and waiting > ahead * 3 // 4:
             return 0
-        return max(0, self.free * batch + ahead - waiting)
+        return max(0, self.free * batch + min(ahead - waiting, IN_ONE_CALL))
 
     def take(self, jobs: Iterable[Job], policies: Mapping[str, Policy], sent: float) -> None:
         """Hold jobs that were leased by a call sent at that moment."""
@@ -103,7 +103,7 @@ class Slots:
     def start(self) -> None:
         if not self._waiting or self._closed:
             return
-        free = self.free
+        free, create_task = self.free, asyncio.get_running_loop().create_task
         while self._waiting and free and self._scheduled < AT_ONCE:
             held = self._waiting.popleft()
             queue = held.job.queue
@@ -113,7 +113,7 @@ class Slots:
                 continue
             handler = self._handler(held.job.task)
             group = self._batch(handler, held) if handler is not None and handler.batch else [held]
-            running = asyncio.create_task(self._run(handler, group))
+            running = create_task(self._run(handler, group))
             for one in group:
                 one.running = running
             self.running += 1
@@ -155,20 +155,23 @@ class Slots:
 
     def _wanted(self, running: asyncio.Task[None]) -> bool:
         """Whether any job of a batch is still ours: then it goes on, and only the lost outcomes are refused."""
-        return any(held.running is running and held.verdict is Verdict.HELD for held in self.held.values())
+        return any(held.running is running and held.verdict is HELD for held in self.held.values())
 
     def settled(self, answers: Iterable[tuple[Outcome, Settled]]) -> None:
+        completed, lost, succeeded = Word.COMPLETED, Settled.LOST, 0
         for outcome, answer in answers:
             self.held.pop(outcome.lease, None)
-            if answer is Settled.LOST:
+            if answer is lost:
                 told = {"jobId": outcome.lease.id, "workerId": self._ground.worker, "outcome": outcome.event}
                 log.warning(
                     "the lease of job %s was lost: its outcome is refused", outcome.lease.id, extra=told
                 )
-            elif outcome.word is Word.COMPLETED:
-                self._vitals.success()
+            elif outcome.word is completed:
+                succeeded += 1
             elif answer is Settled.APPLIED:
                 tell_alert(outcome)
+        if succeeded:
+            self._vitals.success(succeeded)
 
     def close(self, why: str = STOPPED) -> None:
         """Start nothing more, and give back what has not been started."""
@@ -217,15 +220,15 @@ class Slots:
         """Carry jobs through. Whatever happens here must end in outcomes, or they would hang."""
         ours = group
         outcomes: Sequence[Outcome] = ()
+        sure, now = True, time.monotonic()
         for held in group:
             held.begun = True
+            sure = sure and held.verdict is HELD and now <= held.trusted_until
         self._scheduled -= 1
-        self.start()
+        self._start_more()
         try:
-            now = time.monotonic()
-            if any(now > held.trusted_until for held in group):
-                await self._confirm()
-            ours = [held for held in group if held.verdict is Verdict.HELD]
+            if not sure:
+                ours = await self._still_ours(group, now)
             if len(ours) == 1:
                 [held] = ours
                 held.on_loop = (
@@ -254,20 +257,30 @@ class Slots:
                         self.held.pop(held.lease, None)
             self._ended(ours, outcomes)
 
+    async def _still_ours(self, group: Sequence[Held], now: float) -> list[Held]:
+        if any(now > held.trusted_until for held in group):
+            await self._confirm()
+        return [held for held in group if held.verdict is HELD]
+
+    def _start_more(self) -> None:
+        """Unless some have yet to begin: the last of them does it for all."""
+        if not self._scheduled:
+            self.start()
+
     def _ended(self, group: Sequence[Held], outcomes: Sequence[Outcome]) -> None:
         self.running -= 1
+        self._ahead.consumed(len(group))
         for held, outcome in zip(group, outcomes, strict=True):
-            self._ahead.consumed()
             if held.ended:  # given back already, because it did not listen
                 continue
-            if held.verdict is Verdict.HELD:
+            if held.verdict is HELD:
                 held.ended = True
                 self._outbox.add(outcome)
             else:
                 self.held.pop(held.lease, None)
             if outcome.failure is not None:
                 self._failed(outcome)
-        self.start()
+        self._start_more()
         self._bell.set()
 
     def _give_back(self, jobs: Iterable[Held], why: str) -> None:

@@ -155,7 +155,10 @@ class Store(Protocol):
         ...
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
-        """Renew leases, save progress and stage, and record the worker."""
+        """Renew leases, save progress and stage, and record the worker.
+
+        A lease that could be neither renewed nor found lost, because its table is locked, has no verdict.
+        """
         ...
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:

@@ -9,6 +9,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from support.postgres import Postgres
+from unstuck import Reaper
 from unstuck.layout import Layout, layouts
 from unstuck.model import Job
 from unstuck.store import Clock, Share, Store
@@ -110,7 +111,7 @@ class Product:
     async def events(self, id_: str) -> list[Row]:
         """What was told of a row, as data."""
         found = await self.say(
-            "SELECT data::text FROM job_events WHERE job_id::text = %s ORDER BY (data #>> '{details,at}'), ts",
+            "SELECT data::text FROM job_events WHERE job_id::text = %s ORDER BY data::json #>> '{details,at}'",
             id_,
         )
         return [json.loads(text) for (text,) in found]
@@ -192,3 +193,10 @@ async def taken(
     store: Store, limit: int = 1, table: str = "jobs", owner: str = "w", seconds: float = 20.0
 ) -> list[Job]:
     return await store.lease({table: Share(seconds, limit)}, limit, owner)
+
+
+async def recovery(shop: Product, *named: str | Layout, **how: Any) -> tuple[list[str], tuple[str, ...]]:
+    """What was done to which rows in one recovery, and what could not be done."""
+    async with tables(shop.url, *named) as opened:
+        reaper = Reaper(opened, **how)
+        return [outcome.event for outcome in await reaper.recover()], reaper.troubles

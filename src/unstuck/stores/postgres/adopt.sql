@@ -2,8 +2,8 @@
 -- and to those whose last beat lies in the future, because the clock has been put back since.
 -- The latter are looked for only if asked to: it means to read all leases that have more than a minute to go.
 WITH silent AS MATERIALIZED (
-    SELECT seq FROM (
-        SELECT seq FROM {schema}.jobs
+    SELECT id, queue FROM (
+        SELECT id, queue FROM {schema}.jobs
         WHERE status = 'processing' AND lease_expires_at IS NULL
             AND coalesce(last_heartbeat_at, started_at, next_earliest_run_at)
                 < clock_timestamp() - make_interval(secs => %(grace)s)
@@ -12,8 +12,8 @@ WITH silent AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS without_lease
     UNION ALL
-    SELECT seq FROM (
-        SELECT seq FROM {schema}.jobs
+    SELECT id, queue FROM (
+        SELECT id, queue FROM {schema}.jobs
         WHERE %(future)s AND status = 'processing' AND lease_expires_at > clock_timestamp() + interval '1 minute'
             AND last_heartbeat_at > clock_timestamp() + interval '1 minute'
             AND (%(queues)s::json IS NULL OR queue IN (SELECT json_array_elements_text(%(queues)s::json)))
@@ -26,7 +26,7 @@ adopted AS (
         lease_expires_at = clock_timestamp()
             + coalesce(lease_expires_at - last_heartbeat_at, make_interval(secs => %(grace)s)),
         last_heartbeat_at = clock_timestamp()
-    FROM silent WHERE jobs.seq = silent.seq
+    FROM silent WHERE jobs.id = silent.id AND jobs.queue = silent.queue
     RETURNING jobs.queue, jobs.id, jobs.locked_by
 ),
 told AS (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -10,11 +11,26 @@ from typing import TypeVar
 import msgspec
 
 from unstuck.abilities import Judge, Reaped
-from unstuck.errors import ConfigError, SchemaError
+from unstuck.errors import ConfigError, SchemaError, StoreError
 from unstuck.layout import Layout
-from unstuck.model import Beat, Event, Filter, Job, Lease, NewJob, Outcome, Ref, Settled, Verdict, Worker
+from unstuck.model import (
+    Beat,
+    Category,
+    Event,
+    Failure,
+    Filter,
+    Job,
+    Lease,
+    NewJob,
+    Outcome,
+    Ref,
+    Settled,
+    Verdict,
+    Worker,
+    failed,
+)
 from unstuck.store import Blind, Counts, Enqueued, Page, Pulse, Share
-from unstuck.stores.postgres import rows, steps
+from unstuck.stores.postgres import steps
 from unstuck.stores.postgres.adopted import looking, working
 from unstuck.stores.postgres.adopted.reaping import Harvest, reap
 from unstuck.stores.postgres.adopted.table import Table, probe
@@ -24,6 +40,7 @@ from unstuck.stores.postgres.rows import Query
 from unstuck.stores.postgres.steps import Step
 from unstuck.stores.postgres.store import PostgresStore
 
+log = logging.getLogger("unstuck.postgres")
 T = TypeVar("T")
 
 
@@ -44,44 +61,85 @@ class AdoptingStore(PostgresStore):
         return await super().enqueue(jobs)
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
+        """A table that fails us does not keep the other queues from being asked, nor loses what they gave."""
         ours = {name: share for name, share in queues.items() if name not in self._layouts}
         tables = [name for name, share in queues.items() if name in self._layouts and share.limit > 0]
         await self._meet(tables)
         found: list[Job] = []
-        turns = [*tables, None]
+        failures: list[StoreError] = []
+        turns = [*tables, *([None] if ours else [])]
         random.shuffle(turns)  # no queue is always asked last, when there may be no room any more
         for name in turns:
             left = limit - len(found)
-            if name is None:
-                found += await super().lease(ours, left, owner)
-            elif left > 0:
-                share = queues[name]
-                found += await self._in(name, lambda table: working.lease(table, share, left, owner))  # noqa: B023
+            if left < 1:
+                break
+            try:
+                if name is None:
+                    found += await super().lease(ours, left, owner)
+                else:
+                    share = queues[name]
+                    found += await self._in(name, lambda table: working.lease(table, share, left, owner))  # noqa: B023
+            except StoreError as error:
+                failures.append(error)
+        _tell(failures, all_of_them=len(failures) == len(turns))
         return found
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
         named = list({beat.lease: beat for beat in beats}.values())
-        pulse = await super().heartbeat(
-            worker, [beat for beat in named if beat.lease.queue not in self._layouts]
-        )
+        ours = [beat for beat in named if beat.lease.queue not in self._layouts]
+        pulse = await super().heartbeat(worker, ours)
         verdicts: dict[Lease, Verdict] = dict(pulse.verdicts)
-        strangers = list(pulse.strangers)
+        strangers, failures = list(pulse.strangers), []
         for name in self._layouts:
             mine = [beat for beat in named if beat.lease.queue == name]
-            if mine or name in worker.queues:
+            if not mine and name not in worker.queues:
+                continue
+            try:
                 told, more = await self._in(name, lambda table: working.heartbeat(table, worker.id, mine))  # noqa: B023
-                verdicts |= told
-                strangers += more
+            except StoreError as error:
+                failures.append(error)
+                continue
+            verdicts |= told
+            strangers += more
+        _tell(failures, all_of_them=False)
         return Pulse(verdicts, strangers)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
-        tables = {name for name in self._layouts if any(outcome.lease.queue == name for outcome in outcomes)}
-        self._refuse(job for outcome in outcomes for job in outcome.then)
-        if not tables:
-            return await super().settle(outcomes)
-        ring = self._throttle.ring(outcome.lease.queue for outcome in outcomes if rows.goes_back(outcome))
-        known = {name: await self._table(name) for name in tables}
-        return await self._opened().transaction(lambda: _settle(outcomes, known, ring, self._place))
+        """Our jobs in one transaction and each table in another: if one fails, the others are not held up by it."""
+        outcomes = [self._possible(outcome) for outcome in outcomes]
+        answers: dict[int, Settled] = {}
+        failures: list[StoreError] = []
+        for name in (*self._layouts, None):
+            mine = [
+                number
+                for number, outcome in enumerate(outcomes)
+                if outcome.lease.queue == name or (name is None and outcome.lease.queue not in self._layouts)
+            ]
+            if not mine:
+                continue
+            some = [outcomes[number] for number in mine]
+            try:
+                told = await (super().settle(some) if name is None else self._settle(name, some))
+            except StoreError as error:
+                failures.append(error)
+            else:
+                answers |= dict(zip(mine, told, strict=True))
+        if failures:  # asked again, those that were written are answered as repeated
+            raise failures[0]
+        return [answers[number] for number in range(len(outcomes))]
+
+    async def _settle(self, name: str, outcomes: Sequence[Outcome]) -> list[Settled]:
+        def step(table: Table) -> Step[list[Settled]]:
+            answers: list[Settled] = []
+            for some in steps.once_each(outcomes):
+                answers += yield from working.settle(table, some)
+            told = zip(outcomes, answers, strict=True)
+            yield from steps.follow(
+                [outcome for outcome, answer in told if answer is Settled.APPLIED], self._place
+            )
+            return answers
+
+        return await self._in(name, step)
 
     async def reap(
         self,
@@ -166,15 +224,26 @@ class AdoptingStore(PostgresStore):
         table = await self._table(name)
         try:
             return await self._opened().transaction(lambda: step(table))
-        except SchemaError:
+        except SchemaError as error:
             self._known.pop(name, None)
-            raise
+            raise SchemaError(
+                f"table {name!r} is not what it was, it will be looked at anew: {error}"
+            ) from error
 
     async def _table(self, name: str) -> Table:
         if name not in self._known:
             layout = self._layouts[name]
             self._known[name] = await self._opened().apart(probe(layout, self._place.quoted))
         return self._known[name]
+
+    def _possible(self, outcome: Outcome) -> Outcome:
+        """The outcome, unless what should follow cannot be: then the job has failed, as it would each time."""
+        try:
+            self._refuse(outcome.then)
+        except ConfigError as error:
+            failure = Failure(category=Category.PERMANENT, code="ConfigError", message=str(error))
+            return failed(outcome.lease, failure)
+        return outcome
 
     def _refuse(self, jobs: Iterable[NewJob]) -> None:
         for job in jobs:
@@ -185,21 +254,9 @@ class AdoptingStore(PostgresStore):
                 )
 
 
-def _settle(
-    outcomes: Sequence[Outcome], tables: Mapping[str, Table], ring: Sequence[str], place: Place
-) -> Step[list[Settled]]:
-    """Any outcomes, of our jobs and of foreign rows, with what follows from them. For one transaction."""
-    answers: dict[int, Settled] = {}
-    for name, table in tables.items():
-        mine = [number for number, outcome in enumerate(outcomes) if outcome.lease.queue == name]
-        for group in steps.once_each([outcomes[number] for number in mine]):
-            told = yield from working.settle(table, group)
-            answers |= dict(zip(mine, told, strict=False))
-            mine = mine[len(group) :]
-    applied = [outcomes[number] for number, answer in answers.items() if answer is Settled.APPLIED]
-    yield from steps.follow(applied, place)
-    ours = [number for number in range(len(outcomes)) if number not in answers]
-    if ours:
-        told = yield from steps.settle_all([outcomes[number] for number in ours], ring, place)
-        answers |= dict(zip(ours, told, strict=True))
-    return [answers[number] for number in range(len(outcomes))]
+def _tell(failures: Sequence[StoreError], *, all_of_them: bool) -> None:
+    """Raise if nobody answered, else only say so."""
+    for error in failures:
+        if all_of_them:
+            raise error
+        log.warning("%s", error)

@@ -1,12 +1,12 @@
 -- cancel: fail jobs that are not finished. A running one's lease is taken over and ended in this one step.
 WITH open AS MATERIALIZED (
-    SELECT line.seq FROM (
+    SELECT line.id, line.queue FROM (
         SELECT DISTINCT id, queue FROM ROWS FROM (
             json_array_elements_text(%(queue)s::json), json_array_elements_text(%(id)s::json)
         ) AS named (queue, id)
         ORDER BY id, queue
     ) AS named CROSS JOIN LATERAL (
-        SELECT seq FROM {schema}.jobs
+        SELECT id, queue FROM {schema}.jobs
         WHERE jobs.id = named.id AND jobs.queue = named.queue AND jobs.status || '' IN ('pending', 'processing')
         FOR UPDATE
     ) AS line
@@ -20,7 +20,7 @@ ended AS (
         settled = 'cancelled', rank = NULL, finished_at = clock.now,
         error = (%(error)s::jsonb || jsonb_build_object('at', clock.now))::json, fail_code = %(code)s,
         fail_reason = NULL, locked_by = NULL, lease_expires_at = NULL, last_heartbeat_at = NULL
-    FROM open, clock WHERE jobs.seq = open.seq
+    FROM open, clock WHERE jobs.id = open.id AND jobs.queue = open.queue
     RETURNING jobs.queue, jobs.id
 ),
 told AS (

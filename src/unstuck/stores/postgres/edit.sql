@@ -1,12 +1,12 @@
 -- edit: give jobs that wait another priority or another time. What is NULL stays as it is.
 WITH waiting AS MATERIALIZED (
-    SELECT line.seq FROM (
+    SELECT line.id, line.queue FROM (
         SELECT DISTINCT id, queue FROM ROWS FROM (
             json_array_elements_text(%(queue)s::json), json_array_elements_text(%(id)s::json)
         ) AS named (queue, id)
         ORDER BY id, queue
     ) AS named CROSS JOIN LATERAL (
-        SELECT seq FROM {schema}.jobs
+        SELECT id, queue FROM {schema}.jobs
         WHERE jobs.id = named.id AND jobs.queue = named.queue AND jobs.status || '' = 'pending'
         FOR UPDATE
     ) AS line
@@ -18,7 +18,7 @@ edited AS (
         rank = CASE WHEN coalesce(%(run_at)s::timestamptz, next_earliest_run_at) <= clock_timestamp()
             THEN coalesce(%(run_at)s::timestamptz, next_earliest_run_at)
                 - make_interval(mins => coalesce(%(priority)s::smallint, priority)) END
-    FROM waiting WHERE jobs.seq = waiting.seq
+    FROM waiting WHERE jobs.id = waiting.id AND jobs.queue = waiting.queue
     RETURNING jobs.queue, jobs.id, jobs.rank
 ),
 told AS (

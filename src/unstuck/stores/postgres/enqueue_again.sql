@@ -9,8 +9,8 @@ WITH new AS (
     )
 ),
 over AS MATERIALIZED (
-    SELECT line.seq, new.* FROM (SELECT * FROM new ORDER BY id, queue) AS new CROSS JOIN LATERAL (
-        SELECT seq FROM {schema}.jobs
+    SELECT new.* FROM (SELECT * FROM new ORDER BY id, queue) AS new CROSS JOIN LATERAL (
+        SELECT FROM {schema}.jobs
         WHERE jobs.id = new.id AND jobs.queue = new.queue AND jobs.status || '' IN ('completed', 'failed')
         FOR UPDATE
     ) AS line
@@ -24,7 +24,7 @@ added AS (
         max_crashes = over.max_crashes, stage = NULL, progress = NULL, result = NULL, error = NULL, fail_code = NULL,
         fail_reason = NULL, backoff = over.backoff, lapse_backoff = over.lapse_backoff, timeout = over.timeout,
         lane = over.lane, parent = over.parent, trace = over.trace, webhook = over.webhook
-    FROM over WHERE jobs.seq = over.seq
+    FROM over WHERE jobs.id = over.id AND jobs.queue = over.queue
     RETURNING jobs.queue, jobs.id
 ),
 told AS (

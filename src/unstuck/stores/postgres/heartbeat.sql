@@ -19,8 +19,8 @@ beat AS (
 -- One look-up by address for each, in the order of ids, so that no two batches wait for each other. The status is
 -- compared as an expression, lest the planner read all that is processing instead.
 held AS MATERIALIZED (
-    SELECT line.seq, beat.* FROM (SELECT * FROM beat ORDER BY id, queue) AS beat CROSS JOIN LATERAL (
-        SELECT seq FROM {schema}.jobs
+    SELECT beat.* FROM (SELECT * FROM beat ORDER BY id, queue) AS beat CROSS JOIN LATERAL (
+        SELECT FROM {schema}.jobs
         WHERE jobs.id = beat.id AND jobs.queue = beat.queue AND jobs.fence = beat.fence
             AND jobs.status || '' = 'processing'
         FOR UPDATE
@@ -34,7 +34,7 @@ renewed AS (
         last_heartbeat_at = clock.now,
         progress = coalesce(held.progress, jobs.progress),
         stage = coalesce(held.stage, jobs.stage)
-    FROM held, clock WHERE jobs.seq = held.seq
+    FROM held, clock WHERE jobs.id = held.id AND jobs.queue = held.queue
     RETURNING held.place
 )
 SELECT

@@ -69,13 +69,13 @@ chosen AS (
     WHERE number <= most
 ),
 best AS MATERIALIZED (
-    SELECT by_turn.seq, by_turn.queue, place.rank AS place, place.seq AS place_seq
+    SELECT by_turn.queue, by_turn.rank, by_turn.seq, place.rank AS place, place.seq AS place_seq
     FROM chosen AS by_turn JOIN chosen AS place ON place.queue = by_turn.queue AND place.by_place = by_turn.by_turn
     ORDER BY place.rank, place.seq
     LIMIT %(limit)s
 ),
 head AS MATERIALIZED (
-    SELECT jobs.seq FROM {schema}.jobs JOIN best ON best.seq = jobs.seq WHERE jobs.status = 'pending'
+    SELECT jobs.id, best.* FROM {schema}.jobs JOIN best USING (queue, rank, seq) WHERE jobs.rank IS NOT NULL
     ORDER BY jobs.id, jobs.queue
     FOR UPDATE OF jobs SKIP LOCKED
 ),
@@ -90,15 +90,16 @@ leased AS (
         fence = greatest(fence + 1, clock.milliseconds),
         locked_by = %(owner)s, lease_expires_at = clock.now + make_interval(secs => room.seconds),
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
-    FROM clock, head JOIN best USING (seq) JOIN room USING (queue)
-    WHERE jobs.seq = head.seq AND jobs.status = 'pending'
-    RETURNING {job}, best.place, best.place_seq
+    FROM clock, head JOIN room USING (queue)
+    WHERE jobs.id = head.id AND jobs.queue = head.queue AND jobs.status = 'pending'
+    RETURNING {row}, head.place, head.place_seq
 ),
 told AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT 'leased', queue, id, json_build_object(
-        'type', 'leased', 'table', 'jobs', 'details', json_build_object('fence', fence, 'owner', owner)
+        'type', 'leased', 'table', 'jobs', 'details', json_build_object('fence', fence, 'owner', %(owner)s::text)
     )
     FROM leased WHERE %(all_events)s
 )
-SELECT json_agg(leased ORDER BY place, place_seq)::text FROM leased
+SELECT CASE WHEN count(*) > 0 THEN json_build_object('now', (SELECT now FROM clock), {lists})::text END
+FROM (SELECT * FROM leased ORDER BY place, place_seq) AS leased

@@ -13,8 +13,7 @@ taken AS (
     UPDATE {schema}.jobs SET
         fence = greatest(jobs.fence + 1, (extract(epoch FROM clock.now) * 1000)::bigint), locked_by = %(owner)s,
         lease_expires_at = clock.now + make_interval(secs => %(seconds)s), last_heartbeat_at = clock.now
-    FROM lapsed, clock WHERE jobs.seq = lapsed.seq
-    RETURNING jobs.seq, jobs.fence
+    FROM lapsed, clock WHERE jobs.id = lapsed.id AND jobs.queue = lapsed.queue
+    RETURNING jobs.fence, row_to_json(lapsed) AS was, lapsed.lease_until, lapsed.seq
 )
-SELECT json_agg(lapsed ORDER BY lapsed.lease_until, seq)::text, json_agg(taken.fence ORDER BY lapsed.lease_until, seq)::text
-FROM lapsed JOIN taken USING (seq)
+SELECT json_agg(was ORDER BY lease_until, seq)::text, json_agg(fence ORDER BY lease_until, seq)::text FROM taken

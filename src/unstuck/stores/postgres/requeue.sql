@@ -1,6 +1,6 @@
 -- requeue: make finished jobs pending again with fresh budgets. The fence goes on, so old leases stay refused.
 WITH finished AS MATERIALIZED (
-    SELECT seq FROM {schema}.jobs WHERE finished_at IS NOT NULL AND {matching}
+    SELECT id, queue FROM {schema}.jobs WHERE finished_at IS NOT NULL AND {matching}
     ORDER BY finished_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 again AS (
@@ -8,7 +8,7 @@ again AS (
         status = 'pending', next_earliest_run_at = now(),
         rank = now() - make_interval(mins => priority), finished_at = NULL, started_at = NULL,
         attempt_count = 0, crashes = 0, stage = NULL, progress = NULL, result = NULL, fail_code = NULL, fail_reason = NULL
-    FROM finished WHERE jobs.seq = finished.seq
+    FROM finished WHERE jobs.id = finished.id AND jobs.queue = finished.queue
     RETURNING jobs.queue, jobs.id
 ),
 told AS (

@@ -29,8 +29,9 @@ _NAMES = {
     "lease_until": "lease_expires_at",
     "heartbeat_at": "last_heartbeat_at",
 }
-# The columns of a job under the names that Job has for them.
-JOB = ", ".join(f"jobs.{_NAMES.get(name, name)} AS {name}" for name in Job.__struct_fields__)
+# The columns of a job by the names that Job has for them.
+COLUMNS = {name: _NAMES.get(name, name) for name in Job.__struct_fields__}
+JOB = ", ".join(f"jobs.{column} AS {name}" for name, column in COLUMNS.items())
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -151,10 +152,11 @@ def refs(named: Iterable[Ref]) -> Params:
 
 def completions(outcomes: Sequence[Outcome], all_events: bool) -> Params:
     """What complete.sql reads of outcomes that are all good."""
+    queues, ids, fences = zip(*[outcome.lease for outcome in outcomes], strict=True)
     return {
-        "queue": json_text([outcome.lease.queue for outcome in outcomes]),
-        "id": json_text([outcome.lease.id for outcome in outcomes]),
-        "fence": json_text([outcome.lease.fence for outcome in outcomes]),
+        "queue": json_text(queues),
+        "id": json_text(ids),
+        "fence": json_text(fences),
         "result": _column([outcome.result for outcome in outcomes]),
         "total": len(outcomes),
         "all_events": all_events,
@@ -193,9 +195,10 @@ def _ending(outcome: Outcome) -> dict[str, Any]:
     return facts
 
 
-def goes_back(outcome: Outcome) -> bool:
-    """Whether others may lease the job at once, or so soon that they would not look in time by themselves."""
-    return outcome.word in (Word.RETRIED, Word.RELEASED) and outcome.delay < SOON
+def going_back(outcomes: Iterable[Outcome]) -> list[str]:
+    """The queues of jobs that others may lease at once, or so soon that they would not look in time by themselves."""
+    back = (Word.RETRIED, Word.RELEASED)
+    return [outcome.lease.queue for outcome in outcomes if outcome.word in back and outcome.delay < SOON]
 
 
 def soon(jobs: Iterable[NewJob]) -> Iterator[str]:

@@ -14,8 +14,8 @@ WITH ended AS (
 -- One look-up by address for each, in the order of ids, so that no two batches wait for each other. The status is
 -- compared as an expression, lest the planner read all that is processing instead.
 held AS MATERIALIZED (
-    SELECT line.seq, ended.* FROM (SELECT * FROM ended ORDER BY id, queue) AS ended CROSS JOIN LATERAL (
-        SELECT seq FROM {schema}.jobs
+    SELECT ended.* FROM (SELECT * FROM ended ORDER BY id, queue) AS ended CROSS JOIN LATERAL (
+        SELECT FROM {schema}.jobs
         WHERE jobs.id = ended.id AND jobs.queue = ended.queue AND jobs.fence = ended.fence
             AND jobs.status || '' = 'processing'
         FOR UPDATE
@@ -43,7 +43,7 @@ applied AS (
         locked_by = NULL,
         lease_expires_at = NULL,
         last_heartbeat_at = NULL
-    FROM held, clock WHERE jobs.seq = held.seq
+    FROM held, clock WHERE jobs.id = held.id AND jobs.queue = held.queue
     RETURNING jobs.queue, jobs.id, jobs.status, jobs.next_earliest_run_at, held.place, held.word, held.crashed, held.reaped
 ),
 told AS (

@@ -27,10 +27,10 @@ from unstuck.store import (
     Share,
 )
 from unstuck.stores.listing import by_finish
-from unstuck.stores.postgres import checkup, join, rows, steps
+from unstuck.stores.postgres import checkup, join, leased, rows, steps
 from unstuck.stores.postgres.bell import Bell, Throttle
 from unstuck.stores.postgres.desk import Desk
-from unstuck.stores.postgres.filters import matching, order
+from unstuck.stores.postgres.filters import listing, matching
 from unstuck.stores.postgres.lines import PATIENCE, Lines
 from unstuck.stores.postgres.migrate import migrate
 from unstuck.stores.postgres.place import Place
@@ -116,7 +116,7 @@ class PostgresStore:
             return []
         await self._meet(queues)
         answers = await self._opened().ask(steps.lease(queues, limit, owner, self._place), limit)
-        return await self._readable(rows.read(answers[-1][0][0]))
+        return await self._readable(leased.jobs(answers[-1][0][0], queues, owner))
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
         return await self._opened().apart(steps.heartbeat(worker, beats))
@@ -124,7 +124,7 @@ class PostgresStore:
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
         if not outcomes:
             return []
-        ring = self._throttle.ring(outcome.lease.queue for outcome in outcomes if rows.goes_back(outcome))
+        ring = self._throttle.ring(rows.going_back(outcomes))
         if steps.plain(outcomes):
             return await self._opened().together(steps.settle(outcomes, ring, self._place), len(outcomes))
         return await self._opened().transaction(lambda: steps.settle_all(outcomes, ring, self._place))
@@ -184,10 +184,8 @@ class PostgresStore:
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.ids == () or limit < 1:
             return Page([], None)
-        condition, params = matching(which)
-        by, behind, place = order(which, cursor)
-        text = self._sql["find"].replace("{matching}", f"{condition} AND {behind}").replace("{order}", by)
-        found = await self._complete(text, params | place | {"limit": limit})
+        text, params = listing(self._sql["find"], which, cursor)
+        found = await self._complete(text, params | {"limit": limit})
         jobs = [rows.job(text) for _, _, text in found]
         if len(found) < limit:
             return Page(jobs, None)

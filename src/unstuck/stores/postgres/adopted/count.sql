@@ -3,7 +3,10 @@ SELECT
     {status}::text,
     count(*),
     count(*) FILTER (WHERE {run_at or null} > now()),
-    count(*) FILTER (WHERE {lease} < now()),
-    extract(epoch FROM now() - min({due}) FILTER (WHERE {run_at or null} IS NULL OR {run_at or null} <= now()))::double precision
+    count(*) FILTER (WHERE {lease} < now() AND {ended} < now()),
+    count(*) FILTER (WHERE {fail_code or null} = 'cancelled'),
+    extract(epoch FROM now() - min({due}) FILTER (
+        WHERE ({run_at or null} IS NULL OR {run_at or null} <= now()) AND isfinite({due})
+    ))::double precision
 FROM {table} AS job
 GROUP BY 1

@@ -4,3 +4,4 @@ FROM {events} AS event
 WHERE {event named} AND {event data}::json ->> 'table' = %(table)s
     AND {event data}::json #>> '{details,fence}' = ANY (%(fences)s)
     AND {event data}::json #>> '{details,word}' IS NOT NULL
+    AND split_part({event data}::json ->> 'type', ':', 1) NOT IN ('reaper', 'crash')

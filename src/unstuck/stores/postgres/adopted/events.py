@@ -8,13 +8,7 @@ from typing import NamedTuple
 from psycopg.sql import Identifier
 
 from unstuck.layout import Layout
-
-
-class Column(NamedTuple):
-    """Its type as SQL has it, and whether a row cannot be made without a value for it."""
-
-    type: str
-    must: bool
+from unstuck.stores.postgres.adopted.columns import Column
 
 
 class Events(NamedTuple):
@@ -53,7 +47,7 @@ def events(layout: Layout, id_: Column, found: Mapping[str, Column], refers: Seq
     values = {layout.event_data: f"told.data::{found[layout.event_data].type}"}
     if layout.event_type in found:
         values[layout.event_type] = f"told.type::{found[layout.event_type].type}"
-    if job is not None and all(refers) and (job.type == id_.type or _is_text(job.type)):
+    if job is not None and all(refers) and (job.type == id_.type or job.text):
         values[layout.event_job] = f"told.job::{job.type}"
         id_text = f"event.{_quoted(layout.event_job)}::text"
         named = f"event.{_quoted(layout.event_job)} = ANY (%(ids)s::text[]::{job.type}[])"
@@ -65,7 +59,7 @@ def events(layout: Layout, id_: Column, found: Mapping[str, Column], refers: Seq
         named = f"{id_text} = ANY (%(ids)s)"
     for name, column in found.items():
         if column.must and name not in values:
-            if (made := _made(name, column.type)) is None:
+            if (made := _made(name, column)) is None:
                 why = f"table {layout.events} needs a value for {name}, of type {column.type}"
                 return nowhere._replace(why=why)
             values[name] = made
@@ -76,17 +70,13 @@ def events(layout: Layout, id_: Column, found: Mapping[str, Column], refers: Seq
     return Events(layout.events, columns, tuple(values.values()), id_text, named, data, at)
 
 
-def _made(name: str, type_: str) -> str | None:
+def _made(name: str, column: Column) -> str | None:
     """A value for a column that nobody gives one to."""
-    if type_ == "uuid":
+    if column.type == "uuid":
         return "gen_random_uuid()"
-    if type_.startswith(("timestamp", "date")):
+    if column.kind == "D":
         return "clock_timestamp()"
-    return "gen_random_uuid()::text" if name == "id" and _is_text(type_) else None
-
-
-def _is_text(type_: str) -> bool:
-    return type_.startswith(("text", "character", "varchar"))
+    return "gen_random_uuid()::text" if name == "id" and column.text else None
 
 
 def _quoted(name: str) -> str:

@@ -10,9 +10,9 @@ from unstuck.layout import OPTIONAL
 from unstuck.model import Job, Outcome, Word
 from unstuck.store import Blind, Finding
 from unstuck.stores.postgres.adopted import rows
-from unstuck.stores.postgres.adopted.prepare import preparation
-from unstuck.stores.postgres.adopted.reaping import judged
-from unstuck.stores.postgres.adopted.table import Table
+from unstuck.stores.postgres.adopted.history import histories
+from unstuck.stores.postgres.adopted.prepare import PARTITIONED, preparation
+from unstuck.stores.postgres.adopted.table import Table, describe
 from unstuck.stores.postgres.rows import Query, json_text
 from unstuck.stores.postgres.steps import Step
 
@@ -31,15 +31,25 @@ _USES = {
 
 def stuck(table: Table, judge: Judge, blind: Sequence[Blind], grace: float, limit: int) -> Step[list[Stuck]]:
     """Rows that would be dealt with now, and those that would be but for a restart of the server."""
-    [(every,)] = yield Query(table.text("lapsed", ""), {"blind": "[]", "limit": limit})
+    facts = {"limit": limit, "without": []}
+    [(every,)] = yield Query(table.text("lapsed", ""), facts | {"blind": "[]"})
     spans = json_text([span._asdict() for span in blind])
-    [(lapsed,)] = yield Query(table.text("lapsed", ""), {"blind": spans, "limit": limit})
+    [(lapsed,)] = yield Query(table.text("lapsed", ""), facts | {"blind": spans})
     [(silent,)] = yield Query(table.text("silent", ""), {"grace": grace, "limit": limit})
     [(now,)] = yield Query("SELECT clock_timestamp()", {})
-    ready = {row.id for row in rows.read(lapsed)}
-    jobs = yield from judged(table, rows.read(every))
-    found = [_stuck(job, now, *_fate(job, judge(job), waits=job.id not in ready)) for job in jobs]
-    for job in (yield from judged(table, rows.read(silent))):
+    ready, lost = {row.id for row in rows.read(lapsed)}, rows.read(every)
+    past = yield from histories(table, lost)
+    found = []
+    for row in lost:
+        before = past.get(row.id, rows.Past())
+        job = rows.job(row, table.layout, before)
+        if before.outlived(row):
+            why = "its worker knows of no leases, but gave a sign of life since it was given one"
+            found.append(_stuck(job, now, f"give it a lease of {grace:.0f} s", why))
+        else:
+            found.append(_stuck(job, now, *_fate(job, judge(job), waits=job.id not in ready)))
+    for row in rows.read(silent):
+        job = rows.job(row, table.layout)
         far = job.lease_until is not None
         why = (
             "its lease ends at a time that no clock can have meant"
@@ -86,10 +96,13 @@ def findings(table: Table) -> Step[list[Finding]]:
     leftover = [f"{table.places()[name]} IS NOT NULL" for name in ("owner", "lease") if table.has(name)]
     text = table.text("leftovers").replace("{leftover}", " OR ".join(leftover))
     [(untidy, strange)] = yield Query(text, {})
-    return list(_findings(table, missing, untidy, strange))
+    kind, _, _ = yield from describe(layout.table, layout)
+    return list(_findings(table, missing, untidy, strange, partitioned=kind == PARTITIONED))
 
 
-def _findings(table: Table, missing: Sequence[str], untidy: int, strange: int) -> Iterator[Finding]:
+def _findings(
+    table: Table, missing: Sequence[str], untidy: int, strange: int, *, partitioned: bool
+) -> Iterator[Finding]:
     layout, name = table.layout, table.layout.table
     init = f"unstuck init --store … --table {name}; with --dry-run it only shows the SQL"
     lacks = [
@@ -108,6 +121,12 @@ def _findings(table: Table, missing: Sequence[str], untidy: int, strange: int) -
             yield Finding("warning", told, fix)
     for told in lacks:
         yield Finding("warning", told, init if told is lacks[-1] else "")
+    for column in table.odd:
+        told = f"table {name}: {getattr(layout, column)} cannot be used as {column}, because of its type"
+        yield Finding("warning", told, f"name another column: {name}.{column}=…")
+    if partitioned:
+        told = f"table {name} is partitioned: its indexes cannot be built while others work"
+        yield Finding("warning", told, "see docs/tables.md for those that help")
     if table.naive:
         told = f"table {name}: {', '.join(table.naive)} do not say their time zone: they are read in the server's"
         yield Finding("warning", told, "ALTER … TYPE timestamptz when you can")

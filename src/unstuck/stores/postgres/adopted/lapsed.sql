@@ -3,7 +3,7 @@
 -- not be heard prolongs a lease by as much of it as came after the last sign of life.
 SELECT coalesce(json_agg(found ORDER BY found.lease_until), '[]')::text FROM (
     SELECT {facts} FROM {table} AS job
-    WHERE {status} = {processing} AND {lease} < now() AND {ended} + make_interval(secs => (
+    WHERE {status} = {processing} AND {id}::text <> ALL (%(without)s) AND {lease} < now() AND {ended} + make_interval(secs => (
         SELECT coalesce(sum(greatest(0, extract(epoch FROM
             now() - make_interval(secs => span.until) - greatest(now() - make_interval(secs => span.since), {heard})
         ))), 0)::double precision

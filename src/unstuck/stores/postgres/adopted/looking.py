@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,25 +15,30 @@ from unstuck.stores.postgres.adopted.table import Table
 from unstuck.stores.postgres.rows import Params, Query
 from unstuck.stores.postgres.steps import Step
 
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
 
 def count(table: Table, totals: Mapping[str, int], paused: str | None) -> Step[Counts]:
     """Rows whose status is none of the layout's words are none of our business."""
     numbers: dict[str, Any] = {}
-    for word, total, delayed, expired, waited in (yield Query(table.text("count"), {})):
+    for word, total, delayed, expired, cancelled, waited in (yield Query(table.text("count"), {})):
         match table.layout.words.get(word):
             case None:
                 pass
             case Status.PENDING:
-                numbers |= {"pending": total, "delayed": delayed, "waited": _finite(waited)}
+                numbers |= {
+                    "pending": total,
+                    "delayed": delayed,
+                    "waited": None if waited is None else max(0.0, waited),
+                }
             case Status.PROCESSING:
                 numbers |= {"processing": total, "expired": expired}
+            case Status.FAILED:
+                numbers |= {"failed": total, "cancelled": cancelled}
             case status:
                 numbers[status] = total
     return Counts(queue=table.layout.table, **numbers, paused=paused, totals=totals)
-
-
-def _finite(seconds: float | None) -> float | None:
-    return None if seconds is None or abs(seconds) == float("inf") else max(0.0, seconds)
 
 
 def find(table: Table, which: Filter, limit: int, offset: int) -> Step[list[Job]]:
@@ -49,10 +55,10 @@ def matching(table: Table, which: Filter) -> tuple[str, Params]:
     terms = [f"{places['status']}::text = ANY (%(words)s)"]
     params: Params = {"words": words}
     if which.ids is not None:
-        terms.append(f"{places['id']}::text = ANY (%(ids)s)")
-        params["ids"] = list(which.ids)
+        terms.append(f"{places['id']} = ANY (%(ids)s::text[]::{places['type id']}[])")
+        params["ids"] = named(table, which.ids)
     if which.owner is not None and table.has("owner"):
-        terms.append(f"split_part({places['owner']}, '#', 1) = %(owner)s")
+        terms.append(f"{places['holder']} = %(owner)s")
         params["owner"] = which.owner
     if which.code is not None and table.has("fail_code"):
         terms.append(f"{places['fail_code']}::text = %(code)s")
@@ -70,11 +76,21 @@ def matching(table: Table, which: Filter) -> tuple[str, Params]:
     return " AND ".join(terms), params
 
 
+def named(table: Table, ids: Sequence[str]) -> list[str]:
+    """Those that can be ids of this table."""
+    column = table.columns["id"]
+    if column.type == "uuid":
+        return [id_ for id_ in ids if _UUID.fullmatch(id_)]
+    if column.kind == "N":
+        return [id_ for id_ in ids if _NUMBER.fullmatch(id_)]
+    return list(ids)
+
+
 def told(table: Table, id_: str, after: int, limit: int) -> Step[list[Event]]:
     """What was told of a row, from the beginning or behind a number."""
     if table.events.why:
         return []
-    facts = {"ids": [id_], "table": table.layout.table, "after": after, "limit": limit}
+    facts = {"ids": named(table, [id_]), "table": table.layout.table, "after": after, "limit": limit}
     found = yield Query(table.text("told"), facts)
     return [
         Event(cursor=str(number), at=at, type=type_, queue=table.layout.table, job=id_, data=_data(data))

@@ -17,6 +17,10 @@ from unstuck.stores.postgres.steps import Step
 from unstuck.stores.statements import statements
 
 TIME = "timestamp with time zone"
+PLAIN, PARTITIONED = (
+    "r",
+    "p",
+)  # kinds of tables; of a partitioned one indexes cannot be built while others work
 # All of them empty or with a default, so that nothing that runs today notices. The rest is the product's own affair.
 TYPES = {
     "owner": "text", "lease": TIME, "beat": TIME, "attempts": "integer NOT NULL DEFAULT 0",
@@ -30,8 +34,8 @@ _INDEXES = statements("unstuck.stores.postgres.adopted", ".sql")["indexes"]
 
 def preparation(layout: Layout) -> Step[list[str]]:
     """The statements that are needed, in their order; none if the table has everything."""
-    found, _ = yield from describe(layout.table, layout)
-    events, _ = yield from describe(layout.events, layout)
+    kind, found, _ = yield from describe(layout.table, layout)
+    of_kind, events, _ = yield from describe(layout.events, layout)
     for name in ("id", "status"):
         if getattr(layout, name) not in found:
             raise SchemaError(
@@ -49,16 +53,22 @@ def preparation(layout: Layout) -> Step[list[str]]:
     return [
         *_columns(layout, present),
         *(_events(layout) if not events else []),
-        *_indexes(layout, TYPES | present, indexes),
-        *(_event_index(layout, of_events) if layout.event_job in events or not events else []),
+        *(_indexes(layout, TYPES | present, indexes) if kind == PLAIN else []),
+        *(
+            _event_index(layout, of_events)
+            if of_kind in ("", PLAIN) and layout.event_job in (events or [layout.event_job])
+            else []
+        ),
     ]
 
 
 async def apply(connection: Connection, sql: Sequence[str]) -> None:
     """One statement at a time, each on its own; a lock that is not had soon is asked for again later."""
-    await connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'".encode())
     try:
         for text in sql:
+            # An index that is built concurrently waits for old transactions, and nobody waits for it.
+            patience = "0" if "CONCURRENTLY" in text else LOCK_TIMEOUT
+            await connection.execute(f"SET lock_timeout = '{patience}'".encode())
             await _run(connection, text)
     finally:
         if not connection.closed:
@@ -109,7 +119,7 @@ def _indexes(layout: Layout, types: dict[str, str], found: Sequence[Row]) -> lis
     """One for the scan and one for the line, unless there are some that serve."""
     table, status, lease = (quoted(name) for name in (layout.table, layout.status, layout.lease))
     bare = layout.table.rpartition(".")[2]
-    begins = [columns for _, valid, columns in found if valid]
+    begins = [columns for _, valid, _, columns in found if valid]
     wanted: dict[str, str] = {}
     if not any(
         columns[:1] == [layout.lease] or columns[:2] == [layout.status, layout.lease] for columns in begins
@@ -128,7 +138,7 @@ def _indexes(layout: Layout, types: dict[str, str], found: Sequence[Row]) -> lis
 
 
 def _event_index(layout: Layout, found: Sequence[Row]) -> list[str]:
-    if any(valid and columns[:1] == [layout.event_job] for _, valid, columns in found):
+    if any(valid and columns[:1] == [layout.event_job] for _, valid, _, columns in found):
         return []
     name = f"unstuck_{layout.events.rpartition('.')[2]}_job"
     return _index(name, f"{quoted(layout.events)} ({quoted(layout.event_job)})", found)
@@ -137,8 +147,9 @@ def _event_index(layout: Layout, found: Sequence[Row]) -> list[str]:
 def _index(name: str, on: str, found: Sequence[Row]) -> list[str]:
     """What was begun and not finished is of no use, and is begun anew."""
     name = name[:63]
-    valid = {called: valid for called, valid, _ in found}.get(name)
+    known = {called: (valid, place) for called, valid, place, _ in found}
+    valid, place = known.get(name, (None, ""))
     if valid:
         return []
-    drop = [] if valid is None else [f"DROP INDEX CONCURRENTLY IF EXISTS {quoted(name)}"]
+    drop = [] if valid is None else [f"DROP INDEX CONCURRENTLY IF EXISTS {place}"]
     return [*drop, f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {quoted(name)} ON {on}"]

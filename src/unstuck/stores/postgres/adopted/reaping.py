@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -15,89 +14,134 @@ from unstuck.model import Job, Outcome
 from unstuck.store import Blind
 from unstuck.stores.postgres import rows as native
 from unstuck.stores.postgres.adopted import rows
+from unstuck.stores.postgres.adopted.careful import asking, carefully
+from unstuck.stores.postgres.adopted.history import histories
+from unstuck.stores.postgres.adopted.rows import Past
 from unstuck.stores.postgres.adopted.table import Table
 from unstuck.stores.postgres.plainly import said
 from unstuck.stores.postgres.rows import Query, json_text
 from unstuck.stores.postgres.steps import Step
 
 log = logging.getLogger("unstuck.reaper")
+LOCK_TIMEOUT = "3s"  # a table that is locked as a whole does not hold up the others
 
 
 class Harvest(NamedTuple):
-    """How leases of one table were ended, how many were given one, and when the next one ends."""
+    """How leases of one table were ended, how many were given one, when the next one ends, and who could not be helped."""
 
     outcomes: list[Outcome]
     adopted: int
     next_end: float | None
+    refused: tuple[str, ...] = ()
 
 
 def reap(
     table: Table, judge: Judge, limit: int, of: str | None, blind: Sequence[Blind], grace: float
 ) -> Step[Harvest]:
+    yield Query(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'", {})
     if of is not None:
-        if not table.has("owner"):
-            return Harvest([], 0, None)
-        found = yield from _rows(table, "lapsed_of", of=of, limit=limit)
-    else:
-        spans = json_text([span._asdict() for span in blind])
-        found = yield from _rows(table, "lapsed", blind=spans, limit=limit)
-    outcomes = yield from _end(table, found, judge)
-    adopted = 0 if of else (yield from adopt(table, grace, limit))
+        found = [] if not table.has("owner") else (yield from _rows(table, "lapsed_of", of=of, limit=limit))
+        outcomes, refused = yield from _end(table, found, judge, {})
+        return Harvest(outcomes, 0, (yield from _next_end(table)), _troubles(refused))
+    outcomes, refused, adopted = [], {}, 0
+    spans = json_text([span._asdict() for span in blind])
+    while True:  # until there is no more, or enough: behind rows that cannot be changed there may be others
+        wanted = limit - len(outcomes)
+        found = yield from _rows(table, "lapsed", blind=spans, limit=wanted, without=list(refused))
+        past = yield from histories(table, found)
+        alive = [row for row in found if past.get(row.id, Past()).outlived(row)]
+        more, kept = yield from _end(table, [row for row in found if row not in alive], judge, past)
+        adopted += yield from adopt(table, alive, grace)
+        outcomes += more
+        refused |= kept | {row.id: "" for row in alive}
+        if len(found) < wanted or len(outcomes) >= limit:
+            break
+    silent = yield from _rows(table, "silent", grace=grace, limit=limit)
+    adopted += yield from adopt(table, silent, grace)
+    return Harvest(outcomes, adopted, (yield from _next_end(table)), _troubles(refused))
+
+
+def _troubles(refused: Mapping[str, str]) -> tuple[str, ...]:
+    """Why rows could not be changed, each reason once."""
+    by: dict[str, list[str]] = {}
+    for id_, why in refused.items():
+        by.setdefault(why, []).append(id_)
+    return tuple(f"{len(ids)} rows ({ids[0]} …): {why}" for why, ids in by.items() if why)
+
+
+def _next_end(table: Table) -> Step[float | None]:
     [(end,)] = yield Query(table.text("next_end"), {})
-    return Harvest(outcomes, adopted, None if end is None else max(0.0, end))
+    return None if end is None else max(0.0, end)
 
 
-def judged(table: Table, found: Sequence[rows.Found]) -> Step[list[Job]]:
-    """The rows as a judge sees them. Workers that do not count are found out by how often reapers put a row back."""
-    put_back: dict[str, int] = {}
-    if found and not table.events.why:
-        facts = {"ids": [row.id for row in found], "table": table.layout.table}
-        put_back = {id_: int(times) for id_, times in (yield Query(table.text("requeues"), facts))}
-    return [rows.job(row, table.layout, put_back.get(row.id, 0)) for row in found]
-
-
-def _end(table: Table, found: Sequence[rows.Found], judge: Judge) -> Step[list[Outcome]]:
+def _end(
+    table: Table, found: Sequence[rows.Found], judge: Judge, past: dict[str, Past]
+) -> Step[tuple[list[Outcome], dict[str, str]]]:
+    """How leases were ended, and why others could not be: a trigger, rule or policy forbids it."""
     if not found:
-        return []
-    jobs = yield from judged(table, found)
+        return [], {}
+    jobs = [rows.job(row, table.layout, past.get(row.id, Past())) for row in found]
     outcomes = [judge(job) for job in jobs]
+    answer = yield from carefully(_settle(table, outcomes, jobs))
+    if not isinstance(answer, psycopg.DatabaseError):
+        refused = [outcome.lease.id for outcome in outcomes if outcome not in answer]
+        return answer, dict.fromkeys(refused, "it cannot be changed")
+    done: list[Outcome] = []
+    refusals: dict[str, str] = {}
+    for outcome, job in zip(outcomes, jobs, strict=True):
+        one = yield from carefully(_settle(table, [outcome], [job]))
+        if isinstance(one, psycopg.DatabaseError):
+            refusals[job.id] = said(one)
+        elif one:
+            done += one
+        else:
+            refusals[job.id] = "it cannot be changed"
+    return done, refusals
+
+
+def _settle(table: Table, outcomes: Sequence[Outcome], jobs: Sequence[Job]) -> Step[list[Outcome]]:
     [(applied, now)] = yield Query(table.text("settle"), rows.endings(outcomes, table.layout, jobs))
-    done = [
-        outcomes[place] for place in sorted(native.numbers(applied))
-    ]  # a trigger or policy may forbid some
+    done = [outcomes[place] for place in sorted(native.numbers(applied))]
     yield from tell(table, list(rows.told(done, table.layout, now)))
     return done
 
 
-def adopt(table: Table, grace: float, limit: int) -> Step[int]:
-    """Give a lease to rows that are processed without one and have been silent for long."""
-    found = yield from _rows(table, "silent", grace=grace, limit=limit)
+def adopt(table: Table, found: Sequence[rows.Found], grace: float) -> Step[int]:
+    """Give rows a lease: they are processed by somebody who knows of none."""
     if not found:
         return 0
     ids = json_text([row.id for row in found])
-    done = {id_ for (id_,) in (yield Query(table.text("adopt"), {"ids": ids, "grace": grace}))}
+    answer = yield from carefully(asking(Query(table.text("adopt"), {"ids": ids, "grace": grace})))
+    if isinstance(answer, psycopg.DatabaseError):
+        log.error("rows of table %s could not be given a lease: %s", table.layout.table, said(answer))
+        return 0
+    done = {id_ for (id_,) in answer}
     [(now,)] = yield Query("SELECT clock_timestamp()", {})
-    yield from tell(table, [_adoption(table, row, grace, now) for row in found if row.id in done])
+    told = [
+        {"locked_by": row.owner, "lease": grace, "last_seen": row.heartbeat_at or row.started_at}
+        for row in found
+        if row.id in done
+    ]
+    named = [row.id for row in found if row.id in done]
+    yield from tell(
+        table,
+        [
+            rows.event(table.layout, id_, "reaper:adopted", details, now)
+            for id_, details in zip(named, told, strict=True)
+        ],
+    )
     return len(done)
-
-
-def _adoption(table: Table, row: rows.Found, grace: float, now: datetime) -> dict[str, Any]:
-    details = {"locked_by": row.owner, "lease": grace, "last_seen": row.heartbeat_at or row.started_at}
-    return rows.event(table.layout, row.id, "reaper:adopted", details, now)
 
 
 def tell(table: Table, events: Sequence[dict[str, Any]]) -> Step[None]:
     """Write events down. Rows are not left stuck because their history cannot be written: then the log has it."""
+    if not events:
+        return
     why = table.events.why
-    if events and not why:
-        yield Query("SAVEPOINT telling", {})
-        try:
-            yield Query(table.text("tell"), {"events": json_text(events)})
-            yield Query("RELEASE SAVEPOINT telling", {})
-        except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as error:
-            yield Query("ROLLBACK TO SAVEPOINT telling", {})
-            why = said(error)
-    if events and why:
+    if not why:
+        answer = yield from carefully(asking(Query(table.text("tell"), {"events": json_text(events)})))
+        why = said(answer) if isinstance(answer, psycopg.DatabaseError) else ""
+    if why:
         told = json.dumps([event["data"] for event in events], default=str)
         log.error("%d events could not be written to %s: %s: %s", len(events), table.layout.events, why, told)
 

@@ -7,15 +7,15 @@ WITH named AS MATERIALIZED (
     FOR UPDATE OF job SKIP LOCKED
 )
 UPDATE {table} AS job SET
-    {column owner} = NULL,
-    {column beat} = NULL,
-    {column run_at} = NULL,
-    {column fail_code} = NULL,
-    {column fail_reason} = NULL,
-    {column error_code} = NULL,
-    {column error_message} = NULL,
+    {column owner} = {none owner},
+    {column beat} = {none beat},
+    {column run_at} = {none run_at},
+    {column fail_code} = {none fail_code},
+    {column fail_reason} = {none fail_reason},
+    {column error_code} = {none error_code},
+    {column error_message} = {none error_message},
     {column updated} = clock_timestamp(),
-    {column lease} = NULL,
+    {column lease} = {none lease},
     {column attempts} = 0,
     {column status} = {queued}
 FROM named WHERE {id} = named.found

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from unstuck.layout import Layout
-from unstuck.model import Beat, Job, Json, Lease, Outcome, Word
+from unstuck.model import Beat, Job, Json, Lease, Outcome
 from unstuck.stores.postgres.rows import Params, json_text
 from unstuck.stores.telling import outcome_details
 
@@ -22,14 +22,14 @@ class Found(msgspec.Struct, frozen=True):
 
     id: str
     status: str
-    attempts: float | None = None
-    max_attempts: float | None = None
+    attempts: Any = None
+    max_attempts: Any = None
     owner: str | None = None
     lease_until: Any = None
     heartbeat_at: Any = None
     run_at: Any = None
     stage: str | None = None
-    expected: float | None = None
+    expected: Any = None
     started_at: Any = None
     created_at: Any = None
     updated_at: Any = None
@@ -40,6 +40,39 @@ class Found(msgspec.Struct, frozen=True):
         _, _, fence = (self.owner or "").rpartition("#")
         return int(fence) if fence.isdecimal() and len(fence) < 19 else 0
 
+    @property
+    def again(self) -> bool:
+        """Whether it has been begun before."""
+        return _whole(self.attempts, 0) > 1
+
+
+class Past(NamedTuple):
+    """What was told of a row: the last thing and when; how its last attempt ended, if it did, and which that was; how
+    often its worker was lost."""
+
+    type: str = ""
+    at: str = ""
+    ended: str = ""
+    attempt: int = 0
+    lost: int = 0
+
+    @classmethod
+    def told(cls, row: tuple[Any, ...]) -> Past:
+        """From what history.sql answers."""
+        _, type_, at, ended, attempt, lost = row
+        return cls(type_, at, ended or "", int(attempt) if attempt and attempt.isdecimal() else 0, lost)
+
+    def attempts(self, counted: int) -> int:
+        """In which attempt a row is. Whoever took it since it was put back may not have counted."""
+        uncounted = self.ended.endswith(":requeued") and self.attempt == counted
+        return max(1, counted + 1 if uncounted else counted)
+
+    def outlived(self, row: Found) -> bool:
+        """Whether a row that was given a lease gave a sign of life since: its worker knows of no leases, and lives."""
+        given = time(self.at)
+        signs = [when for text in (row.heartbeat_at, row.started_at, row.updated_at) if (when := time(text))]
+        return self.type == "reaper:adopted" and given is not None and any(when > given for when in signs)
+
 
 _found = msgspec.json.Decoder(list[Found]).decode
 
@@ -48,40 +81,43 @@ def read(text: str) -> list[Found]:
     return _found(text)
 
 
-def job(found: Found, layout: Layout, requeues: int = 0) -> Job:
-    """What the row does not say, the terms say. It was begun at least once more often than it was put back."""
+def job(found: Found, layout: Layout, past: Past | None = None) -> Job:
+    """What the row does not say, the terms say; ``past`` is what was told of it before, of a row whose worker was lost."""
     terms = layout.terms
-    attempts = max(_whole(found.attempts, 0), requeues + 1 if found.status == layout.processing else 0)
+    counted = _whole(found.attempts, 0)
     return Job(
         queue=layout.table,
         id=found.id,
         task=layout.task,
         status=layout.words[found.status],
         payload={"row": found.row},
-        created_at=_time(found.created_at) or EPOCH,
-        run_at=_time(found.run_at) or _time(found.created_at) or EPOCH,
-        started_at=_time(found.started_at),
-        attempts=attempts,
+        created_at=time(found.created_at) or EPOCH,
+        run_at=time(found.run_at) or time(found.created_at) or EPOCH,
+        started_at=time(found.started_at),
+        attempts=counted if past is None else past.attempts(counted),
         max_attempts=_whole(found.max_attempts, terms.max_attempts),
-        crashes=requeues,
+        crashes=0 if past is None else past.lost,
         fence=found.fence,
         owner=found.owner.rpartition("#")[0] if found.owner and found.fence else found.owner,
-        lease_until=_time(found.lease_until),
-        heartbeat_at=_time(found.heartbeat_at),
+        lease_until=time(found.lease_until),
+        heartbeat_at=time(found.heartbeat_at),
         stage=found.stage,
         backoff=terms.backoff,
         lapse_backoff=terms.backoff,
     )
 
 
-def _whole(value: float | None, default: int) -> int:
-    return default if value is None else min(MOST_ATTEMPTS, max(0, int(value)))
+def _whole(value: Any, default: int) -> int:
+    """A number that a row may have; JSON has the strange ones as texts."""
+    if not isinstance(value, int | float):
+        return default
+    return int(min(MOST_ATTEMPTS, max(0, value)))
 
 
-def _time(text: Any) -> datetime | None:
+def time(text: Any) -> datetime | None:
     """A time that Python can say: a row may have one at the end of all times."""
     try:
-        return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+        return None if not text else datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
@@ -127,7 +163,7 @@ def told(outcomes: Sequence[Outcome], layout: Layout, at: datetime) -> Iterator[
 
 
 def event(layout: Layout, id_: str, type_: str, details: dict[str, Any], at: datetime) -> dict[str, Any]:
-    said = {"job_id": id_} | details | {"at": at.isoformat()}
+    said = {"job_id": id_} | details | {"at": at.astimezone(UTC).isoformat()}
     return {"job": id_, "type": type_, "data": {"type": type_, "table": layout.table, "details": said}}
 
 
@@ -150,6 +186,3 @@ def leases(text: str, layout: Layout) -> list[Lease]:
     return [
         Lease(layout.table, id_, int(fence)) for id_, fence in msgspec.json.decode(text) if fence.isdecimal()
     ]
-
-
-WORDS = {str(word): word for word in Word}

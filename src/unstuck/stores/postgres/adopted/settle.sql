@@ -15,7 +15,7 @@ held AS MATERIALIZED (
     FROM (SELECT * FROM ended ORDER BY id) AS ended CROSS JOIN LATERAL (
         SELECT {id} AS found FROM {table} AS job
         WHERE {id} = ended.id::{type id} AND {status} = {processing}
-            AND (%(locked)s OR split_part({owner}, '#', 2) = ended.fence)
+            AND (%(locked)s OR split_part({owner}::text, '#', -1) = ended.fence)
         FOR UPDATE
     ) AS line
 ),
@@ -23,8 +23,8 @@ held AS MATERIALIZED (
 clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FROM held) AS locked),
 applied AS (
     UPDATE {table} AS job SET
-        {column owner} = NULL,
-        {column beat} = NULL,
+        {column owner} = {none owner},
+        {column beat} = {none beat},
         {column run_at} = CASE WHEN held.delay > 0 THEN clock.now + make_interval(secs => held.delay) ELSE {run_at} END,
         {column fail_code} = CASE WHEN held.status = {failed} THEN held.code::{type fail_code} ELSE {fail_code} END,
         {column fail_reason} = CASE WHEN held.status = {failed} THEN held.reason::{type fail_reason} ELSE {fail_reason} END,
@@ -32,7 +32,7 @@ applied AS (
         {column error_message} = CASE WHEN held.status = {failed} THEN held.message::{type error_message} ELSE {error_message} END,
         {column updated} = clock.now,
         {column attempts} = greatest(0, coalesce(held.attempts, {attempts}) - held.refund),
-        {column lease} = NULL,
+        {column lease} = {none lease},
         {column status} = held.status::{type status}
     FROM held, clock WHERE {id} = held.found
     RETURNING held.place

@@ -14,7 +14,8 @@ from psycopg.sql import Identifier, Literal
 
 from unstuck.errors import SchemaError
 from unstuck.layout import NAMES, OPTIONAL, WORDS, Layout
-from unstuck.stores.postgres.adopted.events import Column, Events, events
+from unstuck.stores.postgres.adopted.columns import Column
+from unstuck.stores.postgres.adopted.events import Events, events
 from unstuck.stores.postgres.rows import Query
 from unstuck.stores.postgres.steps import Step
 from unstuck.stores.statements import statements
@@ -24,6 +25,9 @@ LATER = ("matching", "leftover")  # what is said when a statement is used
 LOCKING = "FOR UPDATE OF job SKIP LOCKED"
 _STATEMENTS = statements("unstuck.stores.postgres.adopted", ".sql")
 _PLACE = re.compile(r"\{([a-z_ ]+)\}")
+_COLUMN_PLACES = {f"{what}{name}" for name in OPTIONAL for what in ("", "column ", "type ", "none ")} | {
+    "holder"
+}
 _TIMES = ("lease", "beat", "run_at", "started", "created", "updated")
 _FACTS = {
     "id": "id", "status": "status", "attempts": "attempts", "max_attempts": "max_attempts", "owner": "owner",
@@ -34,9 +38,10 @@ _FACTS = {
 
 class Table(NamedTuple):
     layout: Layout
-    columns: Mapping[str, Column]  # by the layout's names for them, of those that are there
+    columns: Mapping[str, Column]  # by the layout's names for them, of those that are there and of use
     events: Events
     schema: str  # ours, quoted
+    odd: tuple[str, ...] = ()  # columns that cannot be what the layout says
 
     def text(self, name: str, locking: str = LOCKING) -> str:
         """A statement for this table."""
@@ -46,7 +51,7 @@ class Table(NamedTuple):
             named = {place for place in _PLACE.findall(line) if place not in LATER}
             if named <= found.keys():
                 lines.append(_PLACE.sub(lambda place: found.get(place[1], place[0]), line))
-            elif unknown := named - found.keys() - _absent(self.columns):
+            elif unknown := named - found.keys() - _COLUMN_PLACES:
                 raise KeyError(f"{name}.sql: {unknown}")
         return "\n".join(lines)
 
@@ -65,36 +70,46 @@ class Table(NamedTuple):
 
     def places(self) -> dict[str, str]:
         """What stands in a statement for what."""
-        found = {
-            "table": quoted(self.layout.table),
-            "schema": self.schema,
-            "run_at or null": "NULL::timestamptz",
-        }
+        found = {"table": quoted(self.layout.table), "schema": self.schema}
         for word in WORDS:
             found[word] = _literal(getattr(self.layout, word))
         for name, column in self.columns.items():
             title = quoted(getattr(self.layout, name))
-            found |= {name: f"job.{title}", f"column {name}": title, f"type {name}": column.type}
-        if self.has("run_at"):
-            found["run_at or null"] = self._time("run_at")
+            found |= {
+                name: f"job.{title}",
+                f"type {name}": column.type,
+                f"none {name}": column.none(f"job.{title}"),
+            }
+            if column.writable(name):
+                found[f"column {name}"] = title
+        found["run_at or null"] = self._time("run_at") if self.has("run_at") else "NULL::timestamptz"
+        found["fail_code or null"] = (
+            f"{self._bare('fail_code')}::text" if self.has("fail_code") else "NULL::text"
+        )
+        if self.has("owner"):
+            found["holder"] = f"regexp_replace({self._bare('owner')}::text, '#[0-9]+$', '')"
         return found | self._expressions() | self.events.places()
 
     def _expressions(self) -> dict[str, str]:
         lease, floor = self._time("lease"), f"make_interval(secs => {self.layout.terms.lease})"
+        facts = [f"{self._fact(name)} AS {called}" for name, called in _FACTS.items() if self.has(name)]
         signs = [self._time(name) for name in ("beat", "started", "updated", "created") if self.has(name)]
+        newest = [f"{self._bare(name)} DESC" for name in ("created", "id") if self.has(name)]
+        # A beat that lies in the future says nothing.
         beat = self._time("beat")
+        beat = f"CASE WHEN {beat} <= now() + interval '1 minute' THEN {beat} END"
         outlives = f"greatest({lease}, CASE WHEN {beat} > {lease} THEN {beat} + {floor} END)"
         return {
-            "facts": ", ".join(f"{self._fact(name)} AS {called}" for name, called in _FACTS.items() if self.has(name)),
+            "facts": ", ".join(facts),
             # A beat that came after the lease's end is that of a worker who beats and does not renew.
             "ended": outlives if self.has("beat") else lease,
             "heard": f"coalesce({beat}, {lease} - {floor})" if self.has("beat") else f"{lease} - {floor}",
             "signs": f"greatest({', '.join(signs)})" if signs else "NULL::timestamptz",
             "due": self.due(),
-            "newest": ", ".join(f"job.{quoted(getattr(self.layout, name))} DESC" for name in ("created", "id") if self.has(name)),
+            "newest": ", ".join(newest),
             "length": self._length("%(seconds)s", "NULL::text"),
             "length of beat": self._length("held.seconds", "held.stage"),
-        }  # fmt: skip
+        }
 
     def due(self) -> str:
         """The place in line: when a row may run, or else since when it is there."""
@@ -112,7 +127,9 @@ class Table(NamedTuple):
     def _fact(self, name: str) -> str:
         if name in _TIMES:
             return self._time(name)
-        return f"{self._bare(name)}::text" if name in ("id", "status", "owner", "stage") else self._bare(name)
+        if name in ("id", "status", "owner", "stage"):
+            return f"{self._bare(name)}::text"
+        return f"{self._bare(name)}::double precision"  # also what is no number
 
     def _length(self, seconds: str, stage: str) -> str:
         """For how long a lease lasts, as an interval; no number in a row may make it endless."""
@@ -128,27 +145,35 @@ class Table(NamedTuple):
 
 def probe(layout: Layout, schema: str) -> Step[Table]:
     """Look at a table and its events. What is missing of what is needed is an error that says what to do."""
-    found, _ = yield from describe(layout.table, layout)
-    told, refers = yield from describe(layout.events, layout)
+    _, found, _ = yield from describe(layout.table, layout)
+    _, told, refers = yield from describe(layout.events, layout)
     if not found:
         raise SchemaError(f"there is no table {layout.table!r} in this database, or we may not see it")
-    columns = {
+    there = {
         name: found[getattr(layout, name)] for name in (*NAMES, *OPTIONAL) if getattr(layout, name) in found
     }
-    if missing := [getattr(layout, name) for name in NAMES if name not in columns]:
+    if missing := [getattr(layout, name) for name in NAMES if name not in there]:
         raise SchemaError(
             f"table {layout.table!r} has no column {' and no column '.join(missing)}: "
             f"run unstuck init --table {layout.table}, or say what it is called there"
         )
-    return Table(layout, columns, events(layout, columns["id"], told, refers), schema)
+    odd = [name for name, column in there.items() if not column.serves(name)]
+    for name in NAMES:
+        if name in odd or (name != "id" and there[name].made):
+            raise SchemaError(
+                f"column {getattr(layout, name)} of table {layout.table!r} is of type {there[name].type}"
+                f"{' and made by the server' if there[name].made else ''}: it cannot be the {name}"
+            )
+    columns = {name: column for name, column in there.items() if name not in odd}
+    return Table(layout, columns, events(layout, columns["id"], told, refers), schema, tuple(odd))
 
 
-def describe(name: str, layout: Layout) -> Step[tuple[dict[str, Column], list[bool]]]:
-    """The columns of a table, and of each foreign key of its job column whether it leads to the layout's table."""
+def describe(name: str, layout: Layout) -> Step[tuple[str, dict[str, Column], list[bool]]]:
+    """The kind of a table, its columns, and of each foreign key of its job column whether it leads to the layout's."""
     facts = {"table": quoted(name), "of": quoted(layout.table), "column": layout.event_job}
-    [(columns, refers)] = yield Query(_STATEMENTS["probe"], facts)
+    [(kind, columns, refers)] = yield Query(_STATEMENTS["probe"], facts)
     found = json.loads(columns) if columns else {}
-    return {name: Column(*facts) for name, facts in found.items()}, json.loads(refers)
+    return kind or "", {name: Column(**facts) for name, facts in found.items()}, json.loads(refers)
 
 
 def needing(table: Table, *names: str) -> Table:
@@ -158,12 +183,12 @@ def needing(table: Table, *names: str) -> Table:
             f"table {table.layout.table!r} has no column {' and no column '.join(missing)}, which a worker needs: "
             f"run unstuck init --table {table.layout.table}"
         )
+    if "owner" in names and not (table.columns["owner"].text and table.columns["owner"].writable("owner")):
+        raise SchemaError(
+            f"column {table.layout.owner} of table {table.layout.table!r} is of type {table.columns['owner'].type}: "
+            "a worker needs a text to write its name into"
+        )
     return table
-
-
-def _absent(columns: Mapping[str, Column]) -> set[str]:
-    names = set(OPTIONAL) - columns.keys()
-    return names | {f"column {name}" for name in names} | {f"type {name}" for name in names}
 
 
 def _literal(text: str) -> str:

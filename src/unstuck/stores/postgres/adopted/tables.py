@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
 from unstuck.abilities import Judge, Reaped, Stuck
-from unstuck.errors import StoreError, StoreUnavailable
+from unstuck.errors import SchemaError, StoreUnavailable
 from unstuck.layout import Layout
 from unstuck.model import Outcome, Worker
 from unstuck.store import Blind, Clock, Counts, Finding
@@ -25,6 +26,7 @@ from unstuck.stores.postgres.steps import Step
 from unstuck.stores.postgres.texts import texts
 from unstuck.stores.telling import reaped as counter
 
+log = logging.getLogger("unstuck.postgres")
 T = TypeVar("T")
 Tally = Counter[tuple[str, str]]
 
@@ -67,7 +69,13 @@ class Tables:
             done = {name: number for (table, name), number in self.tally.items() if table == layout.table}
             return lambda table: count(table, done, None)
 
-        return [await self._looking(layout, step(layout)) for layout in self._place.layouts]
+        found = []
+        for layout in self._place.layouts:
+            try:
+                found.append(await self._looking(layout, step(layout)))
+            except SchemaError as error:
+                log.warning("cannot count: %s", error)
+        return found
 
     async def stuck(self, judge: Judge, blind: Sequence[Blind], grace: float, limit: int) -> list[Stuck]:
         """Rows that a reaper would deal with, and how. Reads only."""
@@ -82,7 +90,10 @@ class Tables:
         """What the tables lack, and what is odd about them. Reads only."""
         found: list[Finding] = []
         for layout in self._place.layouts:
-            found += await self._looking(layout, examine.findings)
+            try:
+                found += await self._looking(layout, examine.findings)
+            except SchemaError as error:
+                found.append(Finding("failure", str(error), "name a table that is there, with these columns"))
         return found
 
     async def preparation(self) -> list[str]:
@@ -135,17 +146,21 @@ async def reap_each(
     """One transaction a table. A table that cannot be looked at does not keep the others from it."""
     outcomes: list[Outcome] = []
     ends: list[float] = []
-    adopted, more, troubles = 0, False, []
+    troubles: list[str] = []
+    failures: list[Exception] = []
+    adopted, more = 0, False
     for layout in layouts:
         try:
             harvest = await desk.transaction(lambda layout=layout: step(layout))  # type: ignore[misc]
-        except StoreUnavailable:
-            raise
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with this table, the others must be helped
+            failures.append(error)
             troubles.append(f"table {layout.table}: {error}")
             continue
         outcomes += harvest.outcomes
         adopted += harvest.adopted
         more |= len(harvest.outcomes) >= limit
         ends += [] if harvest.next_end is None else [harvest.next_end]
+        troubles += [f"table {layout.table}: {why}" for why in harvest.refused]
+    if layouts and len(failures) == len(layouts) and isinstance(failures[0], StoreUnavailable):
+        raise failures[0]
     return Reaped(outcomes, adopted, min(ends, default=None), more, tuple(troubles))

@@ -7,11 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+import psycopg
+
 from unstuck.model import Beat, Filter, Job, Lease, Outcome, Settled, Verdict
 from unstuck.store import Share
 from unstuck.stores.postgres import rows as native
 from unstuck.stores.postgres.adopted import rows
-from unstuck.stores.postgres.adopted.looking import find, matching
+from unstuck.stores.postgres.adopted.careful import asking, carefully
+from unstuck.stores.postgres.adopted.history import histories
+from unstuck.stores.postgres.adopted.looking import find, matching, named
 from unstuck.stores.postgres.adopted.reaping import tell
 from unstuck.stores.postgres.adopted.table import Table, needing
 from unstuck.stores.postgres.rows import Query, json_text
@@ -29,7 +34,12 @@ def lease(table: Table, share: Share, limit: int, owner: str) -> Step[list[Job]]
     facts = {"queue": queue, "owner": owner, "seconds": share.seconds, "most": min(share.limit, limit)}
     facts["at_a_time"] = ANY_NUMBER if share.at_a_time is None else share.at_a_time
     [(text,)] = yield Query(table.text("lease"), facts)
-    jobs = [rows.job(found, table.layout) for found in rows.read(text)]
+    found = rows.read(text)
+    past = yield from histories(table, [row for row in found if row.again])
+    jobs = [
+        msgspec.structs.replace(rows.job(row, table.layout), crashes=past.get(row.id, rows.Past()).lost)
+        for row in found
+    ]
     if jobs:
         [(now,)] = yield Query("SELECT clock_timestamp()", {})
         told = [
@@ -46,10 +56,12 @@ def heartbeat(
     """The verdicts, and leases under this name that were not mentioned."""
     needing(table, "owner")
     facts = {"beats": rows.beats(beats), "owner": owner}
-    [(still, strangers)] = yield Query(table.text("heartbeat"), facts)
-    held = set(native.numbers(still))
+    [(renewed, found, strangers)] = yield Query(table.text("heartbeat"), facts)
+    held, still = set(native.numbers(renewed)), set(native.numbers(found))
     verdicts = {
-        beat.lease: Verdict.HELD if place in held else Verdict.LOST for place, beat in enumerate(beats)
+        beat.lease: Verdict.HELD if place in held else Verdict.LOST
+        for place, beat in enumerate(beats)
+        if place in held or place not in still  # what is locked has no verdict yet
     }
     if lost := [lease for lease, verdict in verdicts.items() if verdict is Verdict.LOST]:
         which = Filter(ids=tuple(lease.id for lease in lost), code=CANCELLED.code)
@@ -96,7 +108,10 @@ def _ended(table: Table, missed: Sequence[Outcome]) -> Step[dict[tuple[str, str]
         "fences": [str(outcome.lease.fence) for outcome in missed],
         "table": table.layout.table,
     }
-    return {(id_, fence): word for id_, fence, word in (yield Query(table.text("ended"), facts))}
+    answer = yield from carefully(asking(Query(table.text("ended"), facts)))
+    if isinstance(answer, psycopg.DatabaseError):
+        return {}
+    return {(str(id_), str(fence)): str(word) for id_, fence, word in answer}
 
 
 def requeue(table: Table, which: Filter, limit: int) -> Step[int]:
@@ -106,7 +121,7 @@ def requeue(table: Table, which: Filter, limit: int) -> Step[int]:
 
 
 def cancel(table: Table, ids: Sequence[str]) -> Step[int]:
-    query = Query(table.text("cancel"), {"ids": json_text(ids)})
+    query = Query(table.text("cancel"), {"ids": json_text(named(table, ids))})
     return (yield from _change(table, query, "cancelled", {"code": CANCELLED.code}))
 
 

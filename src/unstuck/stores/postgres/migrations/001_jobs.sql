@@ -2,7 +2,7 @@
 -- have; times are made by the server's clock. Names and ids are compared byte by byte, whatever the database's language.
 
 CREATE TABLE {schema}.jobs (
-    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    seq bigint GENERATED ALWAYS AS IDENTITY, -- the order of listings, and of jobs that have the same rank
     queue text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
     task text COLLATE "C" NOT NULL,
@@ -48,7 +48,8 @@ CREATE TABLE {schema}.jobs (
         WHEN 'failed' THEN finished_at IS NOT NULL AND locked_by IS NULL AND coalesce(lease_expires_at, rank) IS NULL
         ELSE false
     END),
-    CONSTRAINT jobs_crashes CHECK (0 <= crashes AND crashes <= attempt_count)
+    CONSTRAINT jobs_crashes CHECK (0 <= crashes AND crashes <= attempt_count),
+    CONSTRAINT jobs_address PRIMARY KEY (id, queue)
 ) WITH (
     -- Every job is written three times: room on its page for the next version, and vacuum long before the
     -- defaults, which wait for a fifth of the table.
@@ -58,13 +59,15 @@ CREATE TABLE {schema}.jobs (
     autovacuum_vacuum_insert_scale_factor = 0.1
 );
 
-CREATE UNIQUE INDEX jobs_address ON {schema}.jobs (id, queue);
 CREATE INDEX jobs_ready ON {schema}.jobs (queue, rank, seq) WHERE rank IS NOT NULL;
 CREATE INDEX jobs_lane ON {schema}.jobs (queue, lane, rank, seq) WHERE rank IS NOT NULL AND lane IS NOT NULL;
 -- Delayed jobs stay out of jobs_ready, or many urgent ones would lie at its head and slow every lease.
 CREATE INDEX jobs_delayed ON {schema}.jobs (queue, next_earliest_run_at) WHERE status = 'pending' AND rank IS NULL;
 -- Also for what one owner, one queue or one lane has running: few enough at a time to be read through.
 CREATE INDEX jobs_held ON {schema}.jobs (lease_expires_at) WHERE status = 'processing';
+-- For listings. One index of all jobs would be written once more when a job is leased.
+CREATE INDEX jobs_waiting ON {schema}.jobs (seq) WHERE status = 'pending';
+CREATE INDEX jobs_done ON {schema}.jobs (seq) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_finished ON {schema}.jobs (finished_at, seq) INCLUDE (queue, status) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_failed ON {schema}.jobs (finished_at, seq) INCLUDE (queue, settled) WHERE status = 'failed';
 
