@@ -262,7 +262,7 @@ class RedisStore:
             try:
                 job = rows.job(queue, row)
                 jobs.append(job if fence is None else msgspec.structs.replace(job, fence=fence))
-            except (msgspec.DecodeError, ValueError, TypeError) as error:
+            except rows.UNREADABLE_BY as error:
                 held = fence if fence is not None else int(row[3][rows.FIELDS.index("fence")])
                 failure = msgspec.structs.replace(UNREADABLE, details={"why": str(error)[:200]})
                 aside.append(failed(Lease(queue, row[1].decode(), held), failure, event="quarantined"))
