@@ -120,6 +120,9 @@ for place in ipairs(ask.shares) do
     -- For the next who waits, as this one may have taken the bell.
     q.ready = redis.call('ZCARD', q.base .. 'prioritized') > 0 or redis.call('LLEN', q.base .. 'wait') > 0
     q.later = not q.ready
+    if not q.ready then
+        redis.call('ZREM', q.base .. 'marker', '0') -- or somebody would come for what was just taken
+    end
 end
 chime()
 return jobs
