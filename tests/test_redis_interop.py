@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.node import Node
+from support.node import NEWEST, OLDEST, Node
 from support.redis import Redis
 from support.waiting import until_async
 from support.work import at_work, burst
@@ -30,8 +30,8 @@ async def harness(redis7: Redis) -> AsyncIterator[RedisHarness]:
 class Bull:
     """BullMQ on the test's server."""
 
-    def __init__(self, server: Redis, harness: RedisHarness, log: Path) -> None:
-        self._node, self._where, self._log = Node(), (str(server.port), harness.prefix, QUEUE), log
+    def __init__(self, version: str, server: Redis, harness: RedisHarness, log: Path) -> None:
+        self._node, self._where, self._log = Node(version), (str(server.port), harness.prefix, QUEUE), log
 
     async def add(self, *jobs: tuple[str, Any, dict[str, Any]]) -> list[str]:
         said = [{"task": task, "data": data, "opts": opts} for task, data, opts in jobs]
@@ -56,9 +56,9 @@ class Bull:
             assert child.exit_code == 0
 
 
-@pytest.fixture
-def bull(redis7: Redis, harness: RedisHarness, tmp_path: Path) -> Bull:
-    return Bull(redis7, harness, tmp_path / "node.log")
+@pytest.fixture(params=[NEWEST, pytest.param(OLDEST, marks=pytest.mark.long)])
+def bull(request: pytest.FixtureRequest, redis7: Redis, harness: RedisHarness, tmp_path: Path) -> Bull:
+    return Bull(request.param, redis7, harness, tmp_path / "node.log")
 
 
 async def stored(harness: RedisHarness) -> dict[str, Job]:

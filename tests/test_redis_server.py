@@ -10,9 +10,9 @@ from support.redis import FLAVOURS, Redis
 from support.waiting import until_async
 from support.work import at_work
 
-from unstuck import ConfigError, Status, StoreError, StoreUnavailable, Unstuck, health, open_store
-from unstuck.model import Beat, Settled, Worker, completed
-from unstuck.store import Store
+from unstuck import ConfigError, Filter, Status, StoreError, StoreUnavailable, Unstuck, health, open_store
+from unstuck.model import Beat, Settled, Worker, completed, released
+from unstuck.store import Share, Store
 from unstuck.stores.redis import lines
 from unstuck.testing import RedisHarness
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states
@@ -122,8 +122,9 @@ async def test_a_wrong_password_and_a_missing_database_are_settings() -> None:
     [
         ({"maxmemory-policy": "allkeys-lru"}, "CONFIG SET maxmemory-policy noeviction"),
         ({"appendonly": "no", "save": ""}, "CONFIG SET appendonly yes"),
+        ({"cluster-enabled": "yes", "databases": "1"}, "add cluster=yes"),
     ],
-    ids=["eviction", "memory only"],
+    ids=["eviction", "memory only", "cluster"],
 )
 async def test_a_server_that_loses_jobs_is_refused_with_the_command_that_helps(
     settings: dict[str, str], said: str
@@ -135,7 +136,62 @@ async def test_a_server_that_loses_jobs_is_refused_with_the_command_that_helps(
             assert "failure" in [finding.level for finding in await store.checkup()]
         async with open_store(f"{server.url()}?careless=yes") as store:
             await store.migrate()
+
+
+async def test_a_server_on_this_host_can_be_reached_by_its_socket() -> None:
+    with Redis("redis", settings={"unixsocket": "redis.sock"}) as server:
+        async with open_store(f"unix://{server.data_dir}/redis.sock?db=1&prefix=other") as store:
+            await store.migrate()
             await enqueued(store)
+        assert "other:q:meta" not in server.command("KEYS", "*"), "it is not in the database that was named"
+
+
+async def test_what_others_removed_is_forgotten_with_its_events(harness: RedisHarness) -> None:
+    job = await one_leased(harness.store)
+    await harness.store.settle([released(job.lease)])
+    await harness.client.delete(f"{harness.prefix}:q:{job.id}")
+    await harness.client.zrem(f"{harness.prefix}:q:prioritized", job.id)
+
+    assert (await harness.store.find(Filter())).jobs == []
+    assert await harness.store.events() == []
+    assert await harness.store.verify() == []
+
+
+async def test_lanes_hold_even_if_others_took_jobs_and_put_others_there(harness: RedisHarness) -> None:
+    first, second, third = await enqueued(harness.store, 3, lane="a")
+    line = f"{harness.prefix}:q:prioritized"
+    assert [job.ref for job in await harness.store.lease({"q": Share(60.0, 1, None, 9)}, 1, "w")] == [first]
+    score = await harness.client.zscore(line, second.id)
+    await harness.client.zrem(line, second.id)  # a worker of BullMQ's takes one,
+    await harness.client.lpush(f"{harness.prefix}:q:active", second.id)
+    [other] = await enqueued(harness.store)
+    await harness.client.zrem(f"{harness.prefix}:q:unstuck:lane", other.id)  # and another comes back by it
+    await harness.client.zadd(line, {other.id: score})
+
+    jobs = await harness.store.lease({"q": Share(60.0, 9, None, 9)}, 9, "w")
+    assert {job.ref for job in jobs} == {third, other}
+
+
+async def test_an_enqueue_can_wait_for_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "REPLICATED", 1.0)
+    with (
+        Redis("redis") as server,
+        Redis("redis", settings={"replicaof": f"127.0.0.1 {server.port}"}) as replica,
+    ):
+        await until_async(
+            lambda: "master_link_status:up" in replica.command("INFO"), 20, "the replica to follow"
+        )
+        async with open_store(f"{server.url()}?replicas=1") as store:
+            job = new()
+            assert [answer.created for answer in await store.enqueue([job])] == [True]
+            assert f"bull:q:{job.id}" in replica.command("KEYS", "bull:q:*")
+
+            replica.pause()
+            late = new()
+            with pytest.raises(StoreUnavailable, match="only 0 of 1 replicas"):
+                await store.enqueue([late])
+            replica.resume()
+            assert [answer.created for answer in await store.enqueue([late])] == [False]
 
 
 async def test_settings_that_may_lose_the_last_second_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -178,7 +234,7 @@ async def test_a_full_server_refuses_new_jobs_loudly_and_lets_the_others_be_done
     "url",
     [
         "redis://h/0?prefix=a:b", "redis://h/0?prefix=", "redis://h/0?events=some", "redis://h/0?careless=maybe",
-        "redis://h/0?colour=red", "redis://h:port/0", "redis://h/0#x",
+        "redis://h/0?colour=red", "redis://h/0?cluster=yes", "redis://h/0?cluster=some", "redis://h/0?replicas=many", "redis://h:port/0", "redis://h/0#x",
     ],
 )  # fmt: skip
 def test_a_url_that_cannot_be_is_refused_before_anything_happens(url: str) -> None:
@@ -230,3 +286,23 @@ async def test_a_script_that_cannot_be_carried_out_is_the_stores_error(harness: 
     await harness.client.set(f"{harness.prefix}:q:prioritized", "not a set")
     with pytest.raises(StoreError, match="WRONGTYPE"):
         await leased(harness.store)
+
+
+async def test_a_checkup_tells_of_what_is_stranded_also_in_queues_of_others(harness: RedisHarness) -> None:
+    """A queue that only BullMQ used: one job is held, one stalled, one entry has no job, one lock no job that runs."""
+    base = f"{harness.prefix}:theirs"
+    await harness.client.hset(f"{base}:meta", "version", "bullmq:6.0.0")
+    for id_ in ("held", "stalled", "waits"):
+        await harness.client.hset(f"{base}:{id_}", mapping={"name": "send", "data": "{}", "timestamp": "1"})
+    await harness.client.lpush(f"{base}:active", "held", "stalled")
+    await harness.client.lpush(f"{base}:wait", "waits", "ghost")
+    for id_ in ("held", "waits"):
+        await harness.client.set(f"{base}:{id_}:lock", "token", px=60_000)
+
+    told = [finding.what for finding in await harness.store.checkup() if finding.level != "ok"]
+
+    assert [line.split(":")[0] for line in told] == [
+        "1 jobs of queue theirs are stalled",
+        "1 entries of queue theirs have no job",
+        "1 locks of queue theirs belong to jobs that do not run",
+    ]

@@ -14,7 +14,7 @@ from support.servers import missing
 TESTS = Path(__file__).parents[1]
 SCRIPTS = TESTS / "node"
 PLACE = TESTS.parent / ".make" / "node"
-NEWEST = "6"
+OLDEST, NEWEST = "6.0.0", "6"
 
 
 class Node:

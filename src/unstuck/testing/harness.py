@@ -141,17 +141,22 @@ class PostgresHarness:
 class RedisHarness:
     """``async with RedisHarness("redis://…")``: a new prefix on that server, whose keys are removed at the end."""
 
-    def __init__(self, url: str, options: str = "") -> None:
+    def __init__(self, url: str, options: str = "", *, cluster: bool = False) -> None:
         self.prefix = f"harness-{secrets.token_hex(6)}"
+        if cluster:
+            self.prefix = f"{{{self.prefix}}}"
+            options += "&cluster=yes"
+        self._cluster = cluster
         self._server = url
         self.url = f"{url}{'&' if '?' in url else '?'}prefix={self.prefix}{options}"
         self._opened = AsyncExitStack()
         self._aged = 0.0
 
     async def __aenter__(self) -> Self:
-        from redis.asyncio import Redis
+        from redis.asyncio import Redis, RedisCluster
 
-        self.client: Any = Redis.from_url(self._server)
+        self.client: Any = (RedisCluster if self._cluster else Redis).from_url(self._server)
+        await self.client.initialize()  # or the first use would take its time
         self.store = await self.another()
         return self
 

@@ -9,17 +9,54 @@ from unstuck.store import Finding
 from unstuck.stores.redis.lines import Lines
 
 OLDEST = (6, 2)
+MOST = 10_000  # of one kind in a queue that are looked at
 
 
 async def checkup(lines: Lines) -> list[Finding]:
     info = await read_info(lines)
     settings = await _settings(lines)
-    return [*_release(info), *_eviction(info), *_durability(info, settings)]
+    return [*_release(info, cluster=lines.place.cluster), *_eviction(info), *_durability(info, settings)]
+
+
+async def stranded(lines: Lines) -> list[Finding]:
+    """What nobody will come back for, also in queues that only workers of BullMQ's have used so far."""
+    try:
+        names = await _queues(lines)
+        locked = [await _locked(lines, name) for name in names]
+        answers = await lines.run("stranded", names, locked=locked, most=MOST)
+    except StoreError as error:
+        return [Finding("failure", f"its queues cannot be looked at: {error}", "mend that first")]
+    found = []
+    for name, (stalled, missing, orphaned) in zip(names, answers, strict=True):
+        if stalled:
+            told = f"{stalled} jobs of queue {name} are stalled: they run, and nobody holds them"
+            found.append(Finding("failure", told, f"start a worker that takes {name}, of BullMQ's or ours"))
+        if missing:
+            told = f"{missing} entries of queue {name} have no job: it was removed or lost by itself"
+            found.append(Finding("failure", told, f"a worker of ours that takes {name} removes them"))
+        if orphaned:
+            told = f"{orphaned} locks of queue {name} belong to jobs that do not run"
+            found.append(Finding("warning", told, "none: they end by themselves"))
+    return found
+
+
+async def _queues(lines: Lines) -> list[str]:
+    """Those of the register, and those that are only seen by their keys."""
+    prefix = f"{lines.place.prefix}:"
+    seen = [key.removeprefix(prefix).removesuffix(":meta") for key in await lines.scan(f"{prefix}*:meta")]
+    return sorted({*await lines.queues(), *(name for name in seen if ":" not in name)})
+
+
+async def _locked(lines: Lines, queue: str) -> list[str]:
+    start = lines.place.of(queue, "")
+    return [key.removeprefix(start).removesuffix(":lock") for key in await lines.scan(f"{start}*:lock")][
+        :MOST
+    ]
 
 
 async def read_info(lines: Lines) -> dict[str, str]:
     """What the server says about itself. Managed servers forbid to ask for settings, but not this."""
-    said = (await lines.ask("INFO")).decode() if lines else ""
+    said = (await lines.ask_server("INFO")).decode()
     pairs = (line.split(":", 1) for line in said.splitlines() if ":" in line)
     return {name: value.strip() for name, value in pairs}
 
@@ -29,20 +66,23 @@ async def _settings(lines: Lines) -> dict[str, str] | None:
     found: dict[str, str] = {}
     try:
         for name in ("save", "appendfsync"):
-            words = [word.decode() for word in await lines.ask("CONFIG", "GET", name)]
+            words = [word.decode() for word in await lines.ask_server("CONFIG", "GET", name)]
             found |= dict(zip(words[::2], words[1::2], strict=True))
     except StoreError:
         return None
     return found
 
 
-def _release(info: Mapping[str, str]) -> list[Finding]:
+def _release(info: Mapping[str, str], *, cluster: bool) -> list[Finding]:
     name = "Valkey" if "valkey_version" in info else "Redis"
     release = info.get("valkey_version") or info.get("redis_version", "0")
     known = tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2])
     found = [Finding("ok", f"{name} {release}")]
     if known < OLDEST:
         found = [Finding("failure", f"{name} {release} is too old", "use Redis 6.2 or newer, or Valkey")]
+    if info.get("cluster_enabled") == "1" and not cluster:
+        fix = "add cluster=yes to the store's URL, and a prefix in braces, such as prefix={bull}"
+        found.append(Finding("failure", "the server is part of a cluster", fix))
     if info.get("role", "master") != "master":
         found.append(
             Finding("failure", "the server is a replica: nothing can be written", "name the primary")

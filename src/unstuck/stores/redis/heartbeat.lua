@@ -14,12 +14,12 @@ end
 local verdicts, named = {}, {}
 for place, beat in ipairs(ask.beats) do
     local q, id, fence = queue(beat[1]), beat[2], beat[3]
-    local holds, _, settled = held(q, id, fence)
+    local holds, facts = held(q, id, fence)
     named[q.place .. ' ' .. id .. ' ' .. whole(fence)] = true
-    verdicts[place] = holds and 'held' or settled == 'cancelled' and 'cancelled' or 'lost'
+    verdicts[place] = holds and 'held' or facts[SETTLED] == 'cancelled' and 'cancelled' or 'lost'
     if holds then
-        local owner = redis.call('HGET', q.base .. id, 'owner')
-        hold(q, id, fence, owner, beat[4])
+        hold(q, id, facts[FENCE], facts[OWNER], beat[4])
+        gather(q, 'well', id)
         if beat[5] then
             redis.call('HSET', q.base .. id, 'progress', beat[5])
             say(q, 'progress', id, 'data', beat[5])
@@ -29,6 +29,8 @@ for place, beat in ipairs(ask.beats) do
         end
     end
 end
+
+flush()
 
 local strangers = {}
 for place in ipairs(ask.queues) do

@@ -18,46 +18,58 @@ end
 -- Fail a job unrun, because a worker that knows no crash budgets has said so.
 local function fail_unrun(q, id, why)
     local said = cjson.encode({category = 'PERMANENT', code = 'deferred', message = why})
-    local fence = redis.call('HGET', q.base .. id, 'fence') or '0'
+    local facts = redis.call('HMGET', q.base .. id, 'fence', 'parentKey', 'deid', 'opts')
     redis.call('HSET', q.base .. id, 'failedReason', why, 'error', said, 'error_at', whole(now), 'error_code', 'deferred',
-        'error_category', 'PERMANENT', 'settled', 'failed', 'settled_fence', fence)
+        'error_category', 'PERMANENT', 'settled', 'failed', 'settled_fence', facts[1] or '0',
+        'finishedOn', whole(now))
     redis.call('HDEL', q.base .. id, 'defa')
     say(q, 'failed', id, 'failedReason', why, 'prev', 'waiting', 'by', 'unstuck')
-    finish(q, id, 'failed')
+    finish(q, id, 'failed', facts[2], facts[3], facts[4])
+    flush()
     tell(q, id, 'failed', '{"message":' .. cjson.encode(why) .. '}')
     tell(q, id, 'alert', '{"alert":"dead_letter","message":' .. cjson.encode(why) .. '}')
     tally(q, 'failed', 1)
 end
 
+local AT = {} -- the places of facts
+for place, name in ipairs(FIELDS) do
+    AT[name] = place
+end
+
 local function take(q, found, lease)
     local id = found.id
-    local facts = redis.call('HMGET', q.base .. id, 'name', 'lane', 'defa', 'fence', 'born', 'timestamp')
-    leave(q, id, facts[2])
-    if not facts[1] then
+    local key = q.base .. id
+    local facts = redis.call('HMGET', key, unpack(FIELDS))
+    local there = facts[AT.name]
+    if there and found.score > 0 and not q.laned then
+        gather(q, 'leave', id)
+    elseif not leave(q, id, facts[AT.lane]) or not there then
         return -- an entry whose job is gone
     end
-    if not facts[5] then -- a job of somebody else's that we see for the first time
-        local born = whole((tonumber(facts[6]) or now) * 1000)
-        redis.call('HSET', q.base .. id, 'born', born)
+    if not facts[AT.born] then -- a job of somebody else's that we see for the first time
+        local born = whole((tonumber(facts[AT.timestamp]) or now) * 1000)
+        redis.call('HSET', key, 'born', born)
         redis.call('ZADD', q.base .. 'unstuck:all', born, id)
     end
-    if facts[3] then
-        fail_unrun(q, id, facts[3])
+    if facts[AT.defa] then
+        fail_unrun(q, id, facts[AT.defa])
         return
     end
-    redis.call('LPUSH', q.base .. 'active', id)
-    active(q)[id] = true
-    local fence = next_fence(facts[4])
-    local starts = redis.call('HINCRBY', q.base .. id, 'ats', 1)
-    redis.call('HSET', q.base .. id, 'leased_ats', starts, 'processedOn', whole(now), 'pb', ask.owner, 'place',
-        exact(found.score))
-    redis.call('HDEL', q.base .. id, 'stage', 'progress')
-    hold(q, id, fence, ask.owner, lease)
+    gather(q, 'start', id)
+    local fence, starts = next_fence(facts[AT.fence]), (facts[AT.ats] or 0) + 1
+    local ends = hold(q, id, fence, ask.owner, lease, 'ats', starts, 'leased_ats', starts, 'processedOn', time, 'pb',
+        ask.owner, 'place', exact(found.score))
+    if facts[AT.stage] or facts[AT.progress] then
+        redis.call('HDEL', key, 'stage', 'progress')
+        facts[AT.stage], facts[AT.progress] = false, false
+    end
     say(q, 'active', id, 'prev', 'waiting')
     if ask.routine then
-        tell(q, id, 'leased', '{"fence":' .. whole(fence) .. ',"owner":' .. cjson.encode(ask.owner) .. '}')
+        tell(q, id, 'leased', '{"fence":' .. fence .. ',"owner":' .. cjson.encode(ask.owner) .. '}')
     end
-    return row(q, id, 'processing')
+    facts[AT.fence], facts[AT.owner], facts[AT.lease_until] = fence, ask.owner, ends
+    facts[AT.processedOn], facts[AT.heartbeat_at] = time, time
+    return {q.place, id, 'processing', facts}
 end
 
 even_if_full()
@@ -67,7 +79,7 @@ for place, share in ipairs(ask.shares) do
     local free = not q.paused and room(q, share) or 0
     if free > 0 then
         promote(q, PROMOTE_AT_ONCE)
-        local some = share[4] and lane_line(q, free, share[4]) or line(q, free)
+        local some = share[4] and lane_line(q, free, share[4]) or line(q, free, #ask.shares > 1)
         for order, one in ipairs(some) do
             one.order = order
             found[#found + 1] = one
@@ -96,6 +108,7 @@ for place = 1, math.min(ask.limit, #found) do
         taken[q] = (taken[q] or 0) + 1
     end
 end
+flush()
 for place in ipairs(ask.shares) do
     local q = queue(place)
     if q.max and taken[q] then

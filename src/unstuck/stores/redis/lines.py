@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -19,6 +19,7 @@ from unstuck.stores.redis.texts import scripts
 
 MOST = 8  # connections of one store at a time; who asks for more waits
 PATIENCE = 20.0  # seconds for an answer: nobody holds a lease much longer by default
+REPLICATED = 5.0  # seconds for replicas to have what was written
 SLICE = 5.0  # seconds for which the server is asked to wait for a bell
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -55,23 +56,55 @@ class Lines:
             except NoScriptError:
                 return await self._client.execute_command("EVAL", script.text, *words)
 
+    async def run_safely(self, name: str, queues: Iterable[str] = (), **ask: Any) -> Any:
+        """As ``run``, and wait until as many replicas have what was written as the URL asks for."""
+        answer = await self.run(name, queues, **ask)
+        if wanted := self.place.replicas:
+            # A connection that saw nothing newer would be told of nothing newer: write on it, then wait on it.
+            with speaking_plainly():
+                async with self._client.pipeline(transaction=False) as pipeline:
+                    pipeline.execute_command("SET", self.place.own("mark"), "1")
+                    pipeline.execute_command("WAIT", wanted, round(REPLICATED * 1000))
+                    _, there = await pipeline.execute()
+            if there < wanted:
+                raise StoreUnavailable(
+                    f"only {there} of {wanted} replicas have the jobs yet: enqueue them again, that is harmless"
+                )
+        return answer
+
     async def queues(self) -> list[str]:
         """Every queue that this store knows."""
         return sorted(name.decode() for name in await self.ask("SMEMBERS", self.place.own("queues")))
 
+    async def scan(self, pattern: str) -> list[str]:
+        """The names of keys that are there all the while."""
+        found, cursor = set[str](), "0"
+        while True:
+            [(place, some)] = await self.together([["SCAN", cursor, "MATCH", pattern, "COUNT", 1000]])
+            found |= {key.decode() for key in some}
+            cursor = place.decode()
+            if cursor == "0":
+                return sorted(found)
+
     async def ask(self, *command: Any) -> Any:
+        """The answer to a command about one key."""
         self.must_be_open()
         with speaking_plainly():
             return await self._client.execute_command(*command)
 
-    async def together(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """The answers to commands that all see the same moment."""
+    async def ask_server(self, *command: Any) -> Any:
+        """The answer to a command about no key; in a cluster, of the server that has ours."""
         self.must_be_open()
         with speaking_plainly():
-            async with self._client.pipeline(transaction=True) as pipeline:
-                for command in commands:
-                    pipeline.execute_command(*command)
-                return list(await pipeline.execute())
+            if not self.place.cluster:
+                return await self._client.execute_command(*command)
+            await self._client.initialize()
+            node = self._client.get_node_from_key(self.place.own("number"))
+            return await self._client.execute_command(*command, target_nodes=node)
+
+    async def together(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """The answers to commands that all see the same moment."""
+        return list(await self.run("read", commands=commands))
 
     async def listen(self, keys: Sequence[str], seconds: float) -> tuple[str, float] | None:
         """Take the first bell that rings: its kind and the time it names."""
@@ -84,7 +117,8 @@ class Lines:
         self._open = False
         for client in (self._client, self._patient):
             await client.aclose()
-            await client.connection_pool.disconnect()
+            if not self.place.cluster:
+                await client.connection_pool.disconnect()
 
     def must_be_open(self) -> None:
         if not self._open:
@@ -92,18 +126,31 @@ class Lines:
 
 
 def _client(place: Place, timeout: float, most: int) -> Any:
-    pool = BlockingConnectionPool(
-        max_connections=most,
-        timeout=timeout,
-        socket_timeout=timeout,
-        socket_connect_timeout=10,
-        socket_keepalive=True,
+    common: dict[str, Any] = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": 10,
         # The driver would ask again by itself, and a lease whose answer was lost would be taken twice.
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-        client_name="unstuck",
-        **place.connect,
-    )
-    client = Redis(connection_pool=pool)
-    client.response_callbacks.clear()  # answers are taken as they come
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "client_name": "unstuck",
+    }
+    client: Any
+    if place.cluster:
+        # Who asks for more than the driver allows is refused there, instead of waiting.
+        client = RedisCluster(max_connections=16 * most, **common, **_for_cluster(place.connect))
+    else:
+        over_network = {} if "path" in place.connect else {"socket_keepalive": True}
+        options: Any = {**common, **over_network, **place.connect}
+        client = Redis(
+            connection_pool=BlockingConnectionPool(max_connections=most, timeout=timeout, **options)
+        )
+    for command in list(client.response_callbacks):
+        if not command.startswith(("CLUSTER", "COMMAND")):  # which the driver asks for itself
+            del client.response_callbacks[command]  # answers are taken as they come
     return client
+
+
+def _for_cluster(connect: dict[str, Any]) -> dict[str, Any]:
+    """A cluster has one database, and says by a word of its own that it wants TLS."""
+    left = {name: value for name, value in connect.items() if name not in ("db", "connection_class")}
+    return left | {"ssl": "connection_class" in connect}

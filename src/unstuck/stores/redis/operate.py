@@ -80,7 +80,9 @@ async def job_events(lines: Lines, job: Ref, behind: int, limit: int) -> list[Ev
     if not later:
         return []
     key = lines.place.of(job.queue, "unstuck:events")
-    answers = await lines.together([["ZRANGEBYSCORE", key, number, number] for number in later])
+    answers = await lines.together(
+        [["ZRANGEBYSCORE", key, number, number] for number in map(bytes.decode, later)]
+    )
     return [rows.event(job.queue, text) for texts in answers for text in texts]
 
 

@@ -23,12 +23,17 @@ _RESERVED = {
 
 @dataclass(frozen=True)
 class Place:
-    """``careless`` means that a server which may lose acknowledged jobs is used nevertheless."""
+    """``careless`` means that a server which may lose acknowledged jobs is used nevertheless.
+
+    In a ``cluster`` all keys are in one slot, which their prefix decides: a step may be about several queues.
+    """
 
     connect: dict[str, Any] = field(repr=False)  # it has the password
     prefix: str
     all_events: bool
     careless: bool
+    cluster: bool
+    replicas: int = 0  # that must have a job before its enqueueing is answered
 
     def keys(self, queues: Iterable[str]) -> list[str]:
         """The keys of a script: the store's counter and register, and one of each queue."""
@@ -48,6 +53,20 @@ def place(parts: SplitResult, shown: str) -> Place:
     prefix = options.pop("prefix", "bull")
     events = options.pop("events", "exceptional")
     careless = options.pop("careless", "no")
+    cluster = options.pop("cluster", "no")
+    if cluster not in ("no", "yes"):
+        raise ConfigError(f"store option cluster={cluster!r} is not allowed: no (the default) or yes")
+    replicas = options.pop("replicas", "0")
+    if not replicas.isdecimal() or int(replicas) > 100 or (cluster == "yes" and replicas != "0"):
+        raise ConfigError(
+            f"store option replicas={replicas[:20]!r} is not allowed: how many replicas must have a job before it is "
+            "acknowledged, 0 (the default) to 100, and not in a cluster"
+        )
+    if cluster == "yes" and not prefix.startswith("{"):
+        raise ConfigError(
+            f"store option prefix={prefix[:60]!r} is not allowed in a cluster: write it in braces, such as "
+            "prefix={bull}, so that all keys are in one slot"
+        )
     if not _PREFIX.fullmatch(prefix):
         raise ConfigError(
             f"store option prefix={prefix[:60]!r} is not allowed: up to 60 letters, digits, dots, dashes and "
@@ -62,7 +81,7 @@ def place(parts: SplitResult, shown: str) -> Place:
         )
     if unknown := sorted(options.keys() - {"db", *_TLS}):
         raise ConfigError(
-            f"store option {unknown[0]!r} is not known: redis takes prefix, events, careless, db and {', '.join(_TLS)}"
+            f"store option {unknown[0]!r} is not known: redis takes prefix, events, careless, cluster, replicas, db and {', '.join(_TLS)}"
         )
     if parts.fragment:
         raise ConfigError(f"store {shown} has a '#': write it as %23 if it is part of the password")
@@ -72,7 +91,7 @@ def place(parts: SplitResult, shown: str) -> Place:
         )
     except (ValueError, TypeError):
         raise ConfigError(f"store {shown} is no address of a Redis server: redis://host:6379/0") from None
-    return Place(dict(connect), prefix, events == "all", careless == "yes")
+    return Place(dict(connect), prefix, events == "all", careless == "yes", cluster == "yes", int(replicas))
 
 
 def check_address(queue: str, id_: str) -> None:

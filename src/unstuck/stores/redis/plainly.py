@@ -13,6 +13,14 @@ from unstuck.errors import ConfigError, StoreError, StoreUnavailable
 _PASSING = (
     "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "OOM", "MISCONF", "BUSY", "NOREPLICAS", "UNBLOCKED",
 )  # fmt: skip
+# The driver takes the first word off some of them.
+_PASSING_TOO = (
+    exceptions.OutOfMemoryError,
+    exceptions.ReadOnlyError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+    exceptions.MasterDownError,
+)
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH", "invalid DB", "DB index")
 _KNOWN = (
     exceptions.AuthenticationError,
@@ -36,8 +44,7 @@ def speaking_plainly() -> Iterator[None]:
         text = said(error)
         if text.startswith(_REFUSED):
             raise ConfigError(f"the server refuses us: {text}") from None
-        passing = isinstance(error, (exceptions.OutOfMemoryError, exceptions.ReadOnlyError))
-        if passing or text.startswith(_PASSING):
+        if isinstance(error, _PASSING_TOO) or text.startswith(_PASSING):
             raise StoreUnavailable(f"the server cannot be used now: {text}") from error
         raise StoreError(f"the server refused: {text}") from error
     except exceptions.RedisError as error:

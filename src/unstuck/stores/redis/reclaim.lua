@@ -31,13 +31,15 @@ local function adopt(q)
     for id in pairs(active(q)) do
         if adopted < ask.limit and not redis.call('ZSCORE', leases, id) then
             local facts = redis.call('HMGET', q.base .. id, 'name', 'owner', 'pb', 'heartbeat_at', 'processedOn', 'ats')
-            local seen = tonumber(facts[4] or facts[5] or '0')
+            local seen = math.max(tonumber(facts[4] or '0'), tonumber(facts[5] or '0'))
             if not facts[1] then -- an entry whose job is gone
                 redis.call('LREM', q.base .. 'active', 1, id)
             elseif seen < now - ask.grace and redis.call('EXISTS', q.base .. id .. ':lock') == 0 then
-                redis.call('HSET', q.base .. id, 'leased_ats', facts[6] or '')
+                if facts[6] then
+                    redis.call('HSET', q.base .. id, 'leased_ats', facts[6])
+                end
                 redis.call('HSETNX', q.base .. id, 'fence', whole(now))
-                grant(id, facts[2] or facts[3] or 'unknown', ask.grace)
+                grant(id, facts[3] or facts[2] or 'unknown', ask.grace)
             end
         end
     end
@@ -84,10 +86,15 @@ for place = 1, math.min(ask.limit, #found) do
     local q, id = found[place][1], found[place][2]
     local was = row(q, id, 'processing')
     local fence = next_fence(redis.call('HGET', q.base .. id, 'fence'))
-    redis.call('HSET', q.base .. id, 'leased_ats', redis.call('HGET', q.base .. id, 'ats') or '')
-    hold(q, id, fence, ask.owner, ask.lease)
-    jobs[place] = {was, whole(fence)}
+    local starts = redis.call('HGET', q.base .. id, 'ats')
+    if starts then
+        hold(q, id, fence, ask.owner, ask.lease, 'leased_ats', starts)
+    else
+        hold(q, id, fence, ask.owner, ask.lease)
+    end
+    jobs[place] = {was, fence}
 end
+flush()
 local next_end
 for place in ipairs(ask.queues) do
     local head = redis.call('ZRANGEBYSCORE', queue(place).base .. 'unstuck:leases', whole(now), '+inf', 'WITHSCORES',

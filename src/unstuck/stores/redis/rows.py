@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ FIELDS = (
     "run_at", "key", "digest", "lane", "follows", "trace", "webhook", "timeout", "backoff", "lapse_backoff",
     "max_attempts", "max_crashes", "crashes", "fence", "owner", "lease_until", "heartbeat_at", "stage", "settled",
     "settled_fence", "error", "error_at",
+    "ats", "leased_ats", "pb", "born", "defa",
 )  # fmt: skip
 HIGHEST, STEPS = 9, 10  # a point of ours is ten of BullMQ's, where less is sooner
 
@@ -30,8 +31,10 @@ _worker = msgspec.json.Decoder(Worker).decode
 _floats = msgspec.json.Decoder(tuple[float, ...]).decode
 
 Row = Sequence[Any]
+UNREADABLE_BY = (msgspec.DecodeError, ValueError, TypeError, KeyError)
 
 
+@lru_cache(1000)  # the jobs of a call have many times in common
 def at(ms: float | bytes) -> datetime:
     return datetime.fromtimestamp(float(ms) / 1000, UTC)
 
@@ -109,55 +112,47 @@ def job(queue: str, row: Row) -> Job:
     """A row of a script's answer; raises ``msgspec.DecodeError`` if it cannot be read."""
     _, id_, status, values = row
     facts = dict(zip(FIELDS, values, strict=True))
-    processing = status == b"processing"
-    created = int(facts["timestamp"] or 0)
-    run_at = int(facts["run_at"] or created + int(facts["delay"] or 0))
-    held = facts if processing else {}
+    state = _STATES[status]
+    more: dict[str, Any] = {}
+    if state is Status.PROCESSING:
+        # A worker that knows no leases of ours leaves what an earlier one wrote.
+        ours = facts["ats"] == facts["leased_ats"]
+        for name, field, read in _HELD if ours else _HELD_BY_OTHERS:
+            if (value := facts[field]) is not None:
+                more[name] = read(value)
+    for name, field, read in _OPTIONAL:  # most jobs have few of these
+        if (value := facts[field]) is not None:
+            more[name] = read(value)
+    if facts["error"] is not None or facts["failedReason"] is not None:
+        more["error"] = _error(facts, failed=state is Status.FAILED)
+    created = facts["timestamp"] or b"0"
+    run_at = facts["run_at"] or int(created) + int(facts["delay"] or 0)
     return Job(
         queue=queue,
         id=id_.decode(),
-        task=_text(facts["name"]) or "",
-        status=Status(status.decode()),
+        task=_text(facts["name"] or b""),
+        status=state,
         payload=_decode(facts["data"] or b"null"),
-        key=_text(facts["key"]),
-        digest=_text(facts["digest"]),
-        priority=our_priority(int(facts["priority"] or 0)),
+        priority=_priority(facts["priority"] or b"0"),
         created_at=at(created),
         run_at=at(run_at),
-        started_at=_moment(facts["processedOn"]),
-        finished_at=_moment(facts["finishedOn"]),
-        attempts=int(facts["atm"] or 0) + processing,
-        crashes=int(facts["crashes"] or 0),
+        attempts=int(facts["atm"] or 0) + (state is Status.PROCESSING),
         fence=int(facts["fence"] or 0),
-        owner=_text(held.get("owner")),
-        lease_until=_moment(held.get("lease_until")),
-        heartbeat_at=_moment(held.get("heartbeat_at")),
-        stage=_text(facts["stage"]),
-        settled_fence=None if facts["settled_fence"] is None else int(facts["settled_fence"]),
-        settled=None if facts["settled"] is None else Word(facts["settled"].decode()),
-        progress=_json(facts["progress"]),
-        result=_json(facts["returnvalue"]),
-        error=_error(facts, failed=status == b"failed"),
-        timeout=None if facts["timeout"] is None else float(facts["timeout"]),
-        lane=_text(facts["lane"]),
-        parent=_text(facts["follows"]),
-        trace=_text(facts["trace"]),
-        webhook=_text(facts["webhook"]),
-        max_crashes=None if facts["max_crashes"] is None else int(facts["max_crashes"]),
+        **more,
         **_budget(facts),
     )
 
 
 def shown(queue: str, row: Row) -> Job:
-    """As ``job``, but a payload that is no JSON is shown as text."""
+    """As ``job``, but of one that cannot be read its data is shown as text, and little else."""
     try:
         return job(queue, row)
-    except msgspec.DecodeError:
+    except UNREADABLE_BY:
         place, id_, status, values = row
         facts = dict(zip(FIELDS, values, strict=True))
-        facts["data"] = _encode((facts["data"] or b"").decode(errors="replace"))
-        facts |= dict.fromkeys(("progress", "returnvalue", "error"))
-        return job(queue, (place, id_, status, list(facts.values())))
+        facts["data"] = _encode(_text(facts["data"] or b""))
+        kept = ("name", "data", "timestamp", "failedReason")
+        return job(queue, (place, id_, status, [facts[name] if name in kept else None for name in FIELDS]))
 
 
 def _budget(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,7 +188,7 @@ def _their_budget(text: bytes) -> dict[str, Any]:
 
 def _error(facts: Mapping[str, Any], *, failed: bool) -> Failure | None:
     ours = None if facts["error"] is None else _failure(facts["error"])
-    reason = _text(facts["failedReason"])
+    reason = None if facts["failedReason"] is None else _text(facts["failedReason"])
     if failed and reason is not None and (ours is None or ours.message != reason):  # it failed elsewhere
         return Failure(
             category=Category.TRANSIENT,
@@ -201,9 +196,9 @@ def _error(facts: Mapping[str, Any], *, failed: bool) -> Failure | None:
             message=reason,
             stack=_last_stack(facts["stacktrace"]),
             attempt=int(facts["atm"] or 0),
-            at=_moment(facts["finishedOn"]),
+            at=None if facts["finishedOn"] is None else at(facts["finishedOn"]),
         )
-    return None if ours is None else msgspec.structs.replace(ours, at=_moment(facts["error_at"]))
+    return None if ours is None else msgspec.structs.replace(ours, at=at(facts["error_at"] or 0))
 
 
 def _last_stack(text: bytes | None) -> str:
@@ -261,19 +256,45 @@ def counts(queue: str, row: Row) -> Counts | None:
         queue=queue,
         **dict(zip(names, numbers, strict=True)),
         waited=None if waited is None else int(waited) / 1000,
-        paused=_text(why),
+        paused=None if why is None else _text(why),
         totals={name.decode(): int(value) for name, value in pairs},
     )
     return found if any(numbers) or found.totals or found.paused is not None else None
 
 
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode(errors="replace")
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
 
 
-def _json(value: bytes | None) -> Any:
-    return None if value is None else _decode(value)
+@lru_cache(100)
+def _priority(theirs: bytes) -> int:
+    return our_priority(int(theirs))
 
 
-def _moment(ms: bytes | None) -> datetime | None:
-    return None if ms is None else at(ms)
+_STATES = {status.value.encode(): status for status in Status}
+_WORDS = {word.value.encode(): word for word in Word}
+_Reading = tuple[tuple[str, str, Callable[[bytes], Any]], ...]  # a job's field, the hash's, how it is read
+_HELD: _Reading = (
+    ("owner", "owner", _text),
+    ("lease_until", "lease_until", at),
+    ("heartbeat_at", "heartbeat_at", at),
+)
+_HELD_BY_OTHERS: _Reading = (("owner", "pb", _text),)
+_OPTIONAL: _Reading = (
+    ("key", "key", _text),
+    ("digest", "digest", _text),
+    ("lane", "lane", _text),
+    ("parent", "follows", _text),
+    ("trace", "trace", _text),
+    ("webhook", "webhook", _text),
+    ("timeout", "timeout", float),
+    ("max_crashes", "max_crashes", int),
+    ("crashes", "crashes", int),
+    ("started_at", "processedOn", at),
+    ("finished_at", "finishedOn", at),
+    ("stage", "stage", _text),
+    ("settled_fence", "settled_fence", int),
+    ("settled", "settled", _WORDS.__getitem__),
+    ("progress", "progress", _decode),
+    ("result", "returnvalue", _decode),
+)

@@ -6,81 +6,95 @@ local FINISHED = {completed = 'completed', failed = 'failed'}
 
 even_if_full()
 -- First find out what applies; also what a later outcome for the same job finds after an earlier one.
-local answers, ended = {}, {}
+local answers, ended, known = {}, {}, {}
 for place, outcome in ipairs(ask.outcomes) do
     local q, id, fence, word = queue(outcome[1]), outcome[2], outcome[3], outcome[4]
-    local holds, settled_fence, settled = held(q, id, fence)
+    local holds, facts = held(q, id, fence)
+    local settled_fence, settled = tonumber(facts[SETTLED_FENCE]), facts[SETTLED]
     local earlier = ended[q.base .. id]
     if earlier then
         holds, settled_fence, settled = false, earlier[1], earlier[2]
     end
     if holds then
-        answers[place] = 'applied'
+        answers[place], known[place] = 'applied', facts
         ended[q.base .. id] = {fence, word}
     else
         answers[place] = settled_fence == fence and settled == word and 'repeated' or 'lost'
     end
 end
 
-local function settle(outcome)
-    local q, id, fence, word, delay = queue(outcome[1]), outcome[2], outcome[3], outcome[4], outcome[5]
-    local key = q.base .. id
-    let_go(q, id)
-    local attempts = tonumber(redis.call('HGET', key, 'atm') or '0')
-    if word ~= 'released' then
-        attempts = redis.call('HINCRBY', key, 'atm', 1)
-    end
-    if outcome[7] then
-        redis.call('HINCRBY', key, 'crashes', 1)
-        tally(q, 'crashed', 1)
-    end
-    redis.call('HSET', key, 'settled', word, 'settled_fence', whole(fence))
-    if outcome[9] then
-        redis.call('HSET', key, 'error', outcome[9], 'error_at', whole(now), 'error_category', outcome[10], 'error_code',
-            outcome[11], 'failedReason', outcome[12], 'stacktrace', outcome[13])
-    end
-    if word == 'completed' then
-        redis.call('HSET', key, 'returnvalue', outcome[6] or 'null')
-    else
-        redis.call('HDEL', key, 'returnvalue')
-    end
-    tally(q, word, 1)
-    local set = FINISHED[word]
-    if set == 'completed' then
-        say(q, 'completed', id, 'returnvalue', outcome[6] or 'null', 'prev', 'active', 'by', 'unstuck')
-    elseif set then
-        say(q, 'failed', id, 'failedReason', outcome[12] or '', 'prev', 'active', 'by', 'unstuck')
-        say(q, 'retries-exhausted', id, 'attemptsMade', attempts)
-    end
-    if set then
-        finish(q, id, set)
-        return
-    end
-    local facts = redis.call('HMGET', key, 'priority', 'run_at', 'lane', 'place')
+local counted = {}
+local function count(q, name)
+    counted[q] = counted[q] or {}
+    counted[q][name] = (counted[q][name] or 0) + 1
+end
+
+local function go_back(q, id, delay, facts)
     if delay > 0 then
-        redis.call('HSET', key, 'run_at', whole(now + delay), 'delay', whole(delay))
+        redis.call('HSET', q.base .. id, 'run_at', whole(now + delay), 'delay', whole(delay))
         postpone(q, id, now + delay)
         say(q, 'delayed', id, 'delay', whole(now + delay))
     else
-        stand(q, id, tonumber(facts[1]) or 0, tonumber(facts[2]) or due_at(q, id), facts[3], tonumber(facts[4]))
+        local run_at = tonumber(facts[RUN_AT]) or due_at(q, id)
+        stand(q, id, tonumber(facts[PRIORITY]) or 0, run_at, facts[LANE] or nil, tonumber(facts[PLACE]))
         say(q, 'waiting', id, 'prev', 'active')
     end
 end
 
+local function settle(outcome, facts)
+    local q, id, word = queue(outcome[1]), outcome[2], outcome[4]
+    local key, set = q.base .. id, FINISHED[word]
+    let_go(q, id)
+    local attempts = (facts[ATTEMPTS] or 0) + (word == 'released' and 0 or 1)
+    if set == 'completed' then
+        redis.call('HSET', key, 'settled', word, 'settled_fence', facts[FENCE], 'atm', attempts, 'finishedOn', time,
+            'returnvalue', outcome[6] or 'null')
+    else
+        redis.call('HSET', key, 'settled', word, 'settled_fence', facts[FENCE], 'atm', attempts)
+    end
+    if outcome[9] then
+        redis.call('HSET', key, 'error', outcome[9], 'error_at', time, 'error_category', outcome[10], 'error_code',
+            outcome[11], 'failedReason', outcome[12], 'stacktrace', outcome[13])
+    end
+    if outcome[7] then
+        redis.call('HINCRBY', key, 'crashes', 1)
+        count(q, 'crashed')
+    end
+    count(q, word)
+    if not set then
+        go_back(q, id, outcome[5], facts)
+        return
+    end
+    if set == 'completed' then
+        say(q, 'completed', id, 'returnvalue', outcome[6] or 'null', 'prev', 'active', 'by', 'unstuck')
+    else
+        redis.call('HSET', key, 'finishedOn', time)
+        say(q, 'failed', id, 'failedReason', outcome[12] or '', 'prev', 'active', 'by', 'unstuck')
+        say(q, 'retries-exhausted', id, 'attemptsMade', attempts)
+    end
+    finish(q, id, set, facts[PARENT], facts[KIND], facts[OPTS])
+end
+
 for place, outcome in ipairs(ask.outcomes) do
     if answers[place] == 'applied' then
-        settle(outcome)
+        settle(outcome, known[place])
     end
 end
+flush()
 for _, event in ipairs(ask.events) do
     local outcome = ask.outcomes[event[1]]
     if answers[event[1]] == 'applied' then
         tell(queue(outcome[1]), outcome[2], event[2], event[3])
     end
 end
-for _, count in ipairs(ask.counts) do
-    if answers[count[1]] == 'applied' then
-        tally(queue(ask.outcomes[count[1]][1]), count[2], 1)
+for _, more in ipairs(ask.counts) do
+    if answers[more[1]] == 'applied' then
+        tally(queue(ask.outcomes[more[1]][1]), more[2], 1)
+    end
+end
+for q, names in pairs(counted) do
+    for name, many in pairs(names) do
+        tally(q, name, many)
     end
 end
 local jobs, reasons = {}, {}

@@ -40,7 +40,7 @@ from unstuck.store import (
     Share,
 )
 from unstuck.stores.redis import bell, operate, rows
-from unstuck.stores.redis.checkup import checkup, read_info
+from unstuck.stores.redis.checkup import checkup, read_info, stranded
 from unstuck.stores.redis.lines import Lines, Queues
 from unstuck.stores.redis.place import Place, check_address
 from unstuck.stores.redis.rows import milliseconds
@@ -65,7 +65,7 @@ class RedisStore:
     async def __aenter__(self) -> Self:
         self._lines = Lines(self._place)
         try:
-            await self._lines.ask("PING")
+            await self._lines.ask_server("PING")
         except BaseException:
             await self.__aexit__(None, None, None)
             raise
@@ -94,7 +94,7 @@ class RedisStore:
 
     async def clock(self) -> Clock:
         info = await read_info(self._opened())
-        seconds, micro = await self._opened().ask("TIME")
+        seconds, micro = await self._opened().ask_server("TIME")
         now = rows.at(int(seconds) * 1000 + int(micro) / 1000)
         return Clock(now, max(0.001, float(info.get("uptime_in_seconds", "0"))))
 
@@ -102,7 +102,8 @@ class RedisStore:
         if not jobs:
             return []
         queues = Queues()
-        answers = await self._run("enqueue", queues, jobs=_new(jobs, queues), routine=self._place.all_events)
+        facts = {"jobs": _new(jobs, queues), "routine": self._place.all_events}
+        answers = await self._opened().run_safely("enqueue", queues, **facts)
         return [
             Enqueued(job.queue, job.id, created=bool(created), same=bool(same))
             for job, (created, same) in zip(jobs, answers, strict=True)
@@ -198,7 +199,7 @@ class RedisStore:
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
         queues = Queues()
         facts = {"schedule": schedule, "slot": rows.instant(slot), "jobs": _new(jobs, queues)}
-        return bool(await self._run("tick", queues, routine=self._place.all_events, **facts))
+        return bool(await self._opened().run_safely("tick", queues, routine=self._place.all_events, **facts))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         if not queues:
@@ -215,7 +216,7 @@ class RedisStore:
         return await operate.count(self._opened())
 
     async def checkup(self) -> list[Finding]:
-        return await checkup(self._opened())
+        return [*await checkup(self._opened()), *await stranded(self._opened())]
 
     async def verify(self) -> list[str]:
         return await operate.verify(self._opened())
@@ -261,7 +262,7 @@ class RedisStore:
             try:
                 job = rows.job(queue, row)
                 jobs.append(job if fence is None else msgspec.structs.replace(job, fence=fence))
-            except (msgspec.DecodeError, ValueError, TypeError) as error:
+            except rows.UNREADABLE_BY as error:
                 held = fence if fence is not None else int(row[3][rows.FIELDS.index("fence")])
                 failure = msgspec.structs.replace(UNREADABLE, details={"why": str(error)[:200]})
                 aside.append(failed(Lease(queue, row[1].decode(), held), failure, event="quarantined"))

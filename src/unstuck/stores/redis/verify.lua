@@ -15,14 +15,13 @@ for place in ipairs(ask.queues) do
         local last
         for _, id in ipairs(redis.call(command, q.base .. set, 0, -1)) do
             local facts = redis.call('HMGET', q.base .. id, 'name', 'fence', 'owner', 'finishedOn', 'atm', 'crashes', 'settled_fence',
-                'failedReason', 'priority', 'run_at', 'lease_until')
+                'failedReason', 'priority', 'run_at')
             unless(facts[1], 'an entry has its job (' .. set .. ')', q, id)
             unless(not seen[id], 'a job is in one place', q, id)
             seen[id] = true
             local fence, attempts = tonumber(facts[2] or '0'), tonumber(facts[5] or '0') + (set == 'active' and 1 or 0)
             local finished = set == 'completed' or set == 'failed'
             unless(set ~= 'active' or not facts[3] or fence > 0, 'a processing job has an owner and a fence', q, id)
-            unless(set == 'active' or not facts[3] and not facts[11], 'only a processing job has an owner or a lease', q, id)
             unless(finished == (facts[4] and true or false), 'finished means finished_at, and nothing else does', q, id)
             unless(tonumber(facts[6] or '0') <= attempts, 'crashes are attempts', q, id)
             unless(tonumber(facts[7] or '0') <= fence, 'no lease was ended that was not granted', q, id)

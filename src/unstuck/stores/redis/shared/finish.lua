@@ -20,19 +20,21 @@ local function trim(q, id, set, keep)
     end
 end
 
-local function finish(q, id, set)
-    redis.call('ZADD', q.base .. set, whole(now), id)
-    redis.call('HSET', q.base .. id, 'finishedOn', whole(now))
-    report(q, id, set)
-    local facts = redis.call('HMGET', q.base .. id, 'deid', 'opts')
-    if facts[1] then -- it was the one job of its kind
-        local key = q.base .. 'de:' .. facts[1]
+-- Its hash has finishedOn already.
+local function finish(q, id, set, parent, kind, options)
+    gather(q, set, time, id)
+    if parent then
+        report(q, id, set)
+    end
+    if kind then -- it was the one job of its kind
+        local key = q.base .. 'de:' .. kind
         if redis.call('GET', key) == id and redis.call('PTTL', key) < 0 then
             redis.call('DEL', key)
         end
     end
-    if facts[2] and string.find(facts[2], 'removeOn', 1, true) then
-        local read, opts = pcall(cjson.decode, facts[2])
+    if options and string.find(options, 'removeOn', 1, true) then
+        flush()
+        local read, opts = pcall(cjson.decode, options)
         local keep = read and opts[set == 'completed' and 'removeOnComplete' or 'removeOnFail']
         if keep then
             trim(q, id, set, keep)

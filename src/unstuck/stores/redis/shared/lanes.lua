@@ -1,13 +1,14 @@
 -- lanes: the line of a queue whose lanes take turns.
 -- A job's turn is how many of its lane would be running before it. Jobs without a lane wait for no one's turn.
-local function lane_line(q, limit, per_lane)
+local lane_line
+function lane_line(q, limit, per_lane, anew)
     use_lanes(q)
     local lanes = redis.call('SMEMBERS', q.base .. 'unstuck:lanes')
     local known = redis.call('ZCARD', lane_key(q))
     for _, lane in ipairs(lanes) do
         known = known + redis.call('ZCARD', lane_key(q, lane))
     end
-    if known ~= redis.call('ZCARD', q.base .. 'prioritized') then -- a worker that knows no lanes was here
+    if anew or known ~= redis.call('ZCARD', q.base .. 'prioritized') then -- a worker that knows no lanes was here
         index_all(q)
         lanes = redis.call('SMEMBERS', q.base .. 'unstuck:lanes')
     end
@@ -31,7 +32,8 @@ local function lane_line(q, limit, per_lane)
     end
     collect(lane_key(q), limit)
     for place, id in ipairs(redis.call('LRANGE', q.base .. 'wait', -limit, -1)) do
-        found[#found + 1] = {q = q, id = id, order = rank_at(0, due_at(q, id)) * 4096 - place, turn = 0}
+        local order = rank_at(0, due_at(q, id)) * 4096 - place
+        found[#found + 1] = {q = q, id = id, order = order, turn = 0, plain = true}
     end
     table.sort(found, function(one, other)
         if one.turn ~= other.turn then
@@ -47,9 +49,13 @@ local function lane_line(q, limit, per_lane)
     table.sort(ranks)
     local taken = {}
     for place, rank in ipairs(ranks) do
-        taken[place] = found[place]
-        taken[place].rank = rank
-        taken[place].score = tonumber(redis.call('ZSCORE', q.base .. 'prioritized', found[place].id) or '0')
+        local one = found[place]
+        local score = not one.plain and redis.call('ZSCORE', q.base .. 'prioritized', one.id)
+        if not score and not one.plain then -- as many as it should have, but not the same ones
+            return lane_line(q, limit, per_lane, true)
+        end
+        one.rank, one.score = rank, tonumber(score or '0')
+        taken[place] = one
     end
     return taken
 end

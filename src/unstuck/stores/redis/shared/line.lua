@@ -194,12 +194,18 @@ local function classes(q, limit)
     return found
 end
 
--- The head of a queue's line, the first to be taken first.
-local function line(q, limit)
+-- The head of a queue's line, the first to be taken first. Ranks are found out only if there is something to compare.
+local function line(q, limit, ranked)
     local heads, taken = classes(q, limit), {}
+    ranked = ranked or #heads > 1
+    local function step(class, at)
+        class.at = at
+        if ranked and class.ids[at] then
+            class.rank = rank_at(class.priority, due_at(q, class.ids[at][1]))
+        end
+    end
     for _, class in ipairs(heads) do
-        class.at = 1
-        class.rank = rank_at(class.priority, due_at(q, class.ids[1][1]))
+        step(class, 1)
     end
     while #taken < limit do
         local best
@@ -211,12 +217,9 @@ local function line(q, limit)
         if not best then
             break
         end
-        local id, score = best.ids[best.at][1], best.ids[best.at][2]
-        taken[#taken + 1] = {q = q, id = id, score = score, rank = best.rank, priority = best.priority}
-        best.at = best.at + 1
-        if best.ids[best.at] then
-            best.rank = rank_at(best.priority, due_at(q, best.ids[best.at][1]))
-        end
+        local one = best.ids[best.at]
+        taken[#taken + 1] = {q = q, id = one[1], score = one[2], rank = best.rank}
+        step(best, best.at + 1)
     end
     return taken
 end

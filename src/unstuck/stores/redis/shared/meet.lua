@@ -33,10 +33,20 @@ local function meet(q)
     for _, name in ipairs(SETS) do
         note(redis.call('ZRANGE', q.base .. name, 0, -1))
     end
+    local removed = {}
     for _, id in ipairs(redis.call('ZRANGE', all, 0, -1)) do
         if not there[id] then
+            removed[id] = true
             redis.call('ZREM', all, id)
             redis.call('SREM', q.base .. 'unstuck:cancelled', id)
+        end
+    end
+    if next(removed) then -- their events go with them
+        for _, text in ipairs(redis.call('ZRANGE', q.base .. 'unstuck:events', 0, -1)) do
+            local read, said = pcall(cjson.decode, string.match(text, '^%d+ %d+ (.*)$'))
+            if read and removed[said[2]] then
+                redis.call('ZREM', q.base .. 'unstuck:events', text)
+            end
         end
     end
 end
