@@ -69,6 +69,7 @@ def ours(task: str, **facts: Any) -> NewJob:
     return NewJob(queue=QUEUE, task=task, id=f"{task}-1", payload={"n": 1}, backoff=(0.1, 0.2), **facts)
 
 
+@pytest.mark.accepts("MQ-001")
 async def test_our_worker_runs_what_node_enqueued(harness: RedisHarness, bull: Bull) -> None:
     tries: list[int] = []
     async with Unstuck(harness.url) as app:

@@ -231,7 +231,7 @@ def test_everything_wrong_is_told_at_once() -> None:
         "unstuck.toml: worker: grace is -1: it must be a number from 0 to 86400 (seconds)",
         (
             "unstuck.toml: queue.mail: 'retries' is not known: use lease, heartbeat, max_crashes, lapse_backoff, rate, limit, "
-            "lane_limit, stages, retention"
+            "lane_limit, stages, factors, retention"
         ),
         "unstuck.toml: queue.mail: lease is 0: it must be a number from 0.5 to 604800 (seconds)",
         "unstuck.toml: queue.mail: heartbeat is nan: it must be a number from 0.05 to 604800 (seconds)",
