@@ -10,7 +10,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.connection import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError
+from redis.exceptions import ConnectionError, NoScriptError  # noqa: A004 - as the driver calls it
 
 from unstuck.errors import StoreUnavailable
 from unstuck.stores.redis.place import Place
@@ -118,11 +118,25 @@ class Lines:
         for client in (self._client, self._patient):
             await client.aclose()
             if not self.place.cluster:
+                client.connection_pool.closed = True
                 await client.connection_pool.disconnect()
 
     def must_be_open(self) -> None:
         if not self._open:
             raise StoreUnavailable("the store is closed")
+
+
+class _Pool(BlockingConnectionPool):
+    """Gives nobody a connection that was made while it closed, and that it would not close any more."""
+
+    closed = False
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        connection = await super().get_connection(*args, **options)
+        if self.closed:
+            await connection.disconnect(nowait=True)
+            raise ConnectionError("the store is closed")
+        return connection
 
 
 def _client(place: Place, timeout: float, most: int) -> Any:
@@ -141,9 +155,7 @@ def _client(place: Place, timeout: float, most: int) -> Any:
     else:
         over_network = {} if "path" in place.connect else {"socket_keepalive": True}
         options: Any = {**common, **over_network, **place.connect}
-        client = Redis(
-            connection_pool=BlockingConnectionPool(max_connections=most, timeout=timeout, **options)
-        )
+        client = Redis(connection_pool=_Pool(max_connections=most, timeout=timeout, **options))
     for command in list(client.response_callbacks):
         if not command.startswith(("CLUSTER", "COMMAND")):  # which the driver asks for itself
             del client.response_callbacks[command]  # answers are taken as they come
