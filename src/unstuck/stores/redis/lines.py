@@ -132,7 +132,7 @@ class _Pool(BlockingConnectionPool):
     closed = False
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        connection = await super().get_connection(*args, **options)
+        connection = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
         if self.closed:
             await connection.disconnect(nowait=True)
             raise ConnectionError("the store is closed")
