@@ -73,6 +73,15 @@ def ran_in(ledger: Ledger, pid: int) -> bool:
     return any(run.pid == pid for run in ledger.runs())
 
 
+def unexplained(ledger: Ledger, jobs: list[Job]) -> dict[str, tuple[int, ...]]:
+    """Jobs that ran to their end more often than by the deaths of their workers.
+
+    Who is killed between the end of a job and its settling takes the news of it with him: it runs again.
+    """
+    crashes = {job.id: job.crashes for job in jobs}
+    return {id_: fences for id_, fences in ledger.doubles().items() if len(fences) - 1 > crashes[id_]}
+
+
 async def test_the_jobs_of_a_killed_worker_are_done_by_another(
     harness: SQLiteHarness, ledger: Ledger, start: Start
 ) -> None:
@@ -87,7 +96,7 @@ async def test_the_jobs_of_a_killed_worker_are_done_by_another(
 
     assert {job.ref for job in jobs} == set(refs)
     assert {job.status for job in jobs} == {Status.COMPLETED}
-    assert ledger.doubles() == {}, "an effect was completed twice"
+    assert unexplained(ledger, jobs) == {}, "an effect was completed twice"
     lost = [job for job in jobs if job.crashes]
     assert lost, "the killed worker held nothing: the test proved nothing"
     for job in lost:
@@ -116,7 +125,7 @@ async def test_workers_killed_again_and_again_lose_nothing(
 
     assert {job.ref for job in jobs} == set(refs)
     assert {job.status for job in jobs} == {Status.COMPLETED}
-    assert ledger.doubles() == {}
+    assert unexplained(ledger, jobs) == {}
     assert sum(job.crashes for job in jobs) > 0
     assert all(job.attempts - job.crashes == 1 for job in jobs), "a crash cost more or less than its attempt"
 
