@@ -65,7 +65,6 @@ class Reapable(Protocol):
         self,
         judge: Judge,
         limit: int,
-        owner: str,
         *,
         queues: Sequence[str] | None = None,
         of: str | None = None,

@@ -167,7 +167,7 @@ class Reaper:
         if self._reapable is not None:
             facts: dict[str, Any] = {"queues": self._queues, "of": of, "blind": blind, "grace": self._grace}
             before = len(done)
-            reaped = await self._drain(partial(self._reapable.reap, said, BATCH, self.owner, **facts), done)
+            reaped = await self._drain(partial(self._reapable.reap, said, BATCH, **facts), done)
             ends.append(reaped.next_end)
             for outcome in done[before:]:
                 tell_alert(outcome)

@@ -145,7 +145,6 @@ class AdoptingStore(PostgresStore):
         self,
         judge: Judge,
         limit: int,
-        owner: str,
         *,
         queues: Sequence[str] | None = None,
         of: str | None = None,

@@ -121,7 +121,6 @@ class Tables:
         self,
         judge: Judge,
         limit: int,
-        owner: str,
         *,
         queues: Sequence[str] | None = None,
         of: str | None = None,
