@@ -9,6 +9,7 @@ from support.product import Product, product, recovery, tables, types
 from support.work import burst
 
 from unstuck import ConfigError, Layout, Reaper, SchemaError, Terms, Unstuck, open_store
+from unstuck.judge import judge
 from unstuck.store import Share
 from unstuck.stores import open_tables
 
@@ -287,6 +288,9 @@ async def test_the_least_table_can_be_counted_and_examined(postgres_server: Post
         [counts] = await opened.count()
         assert (counts.pending, counts.waited) == (1, None)
         assert any("no locked_by" in finding.what for finding in await opened.checkup())
+        await shop.add(id="b", status="processing", attempt_count=1, lease_expires_at=-60)
+        [row] = await opened.stuck(judge, [], 3600.0, 10)
+        assert row.would == "requeue it, due at once"
 
 
 async def test_a_partitioned_table_is_prepared_as_far_as_can_be(postgres_server: Postgres) -> None:

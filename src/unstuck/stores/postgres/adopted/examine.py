@@ -47,7 +47,7 @@ def stuck(table: Table, judge: Judge, blind: Sequence[Blind], grace: float, limi
             why = "its worker knows of no leases, but gave a sign of life since it was given one"
             found.append(_stuck(job, now, f"give it a lease of {grace:.0f} s", why))
         else:
-            found.append(_stuck(job, now, *_fate(job, judge(job), waits=job.id not in ready)))
+            found.append(_stuck(job, now, *_fate(table, job, judge(job), waits=job.id not in ready)))
     for row in rows.read(silent):
         job = rows.job(row, table.layout)
         far = job.lease_until is not None
@@ -60,7 +60,7 @@ def stuck(table: Table, judge: Judge, blind: Sequence[Blind], grace: float, limi
     return found
 
 
-def _fate(job: Job, outcome: Outcome, *, waits: bool) -> tuple[str, str]:
+def _fate(table: Table, job: Job, outcome: Outcome, *, waits: bool) -> tuple[str, str]:
     if waits:
         return (
             "wait",
@@ -69,7 +69,8 @@ def _fate(job: Job, outcome: Outcome, *, waits: bool) -> tuple[str, str]:
     tries = f"attempt {job.attempts} of {job.max_attempts}"
     if outcome.word is Word.FAILED:
         return "fail it: timeout", f"its lease ran out in {tries}"
-    return f"requeue it, due in {outcome.delay:.0f} s", f"its lease ran out in {tries}"
+    due = f"in {outcome.delay:.0f} s" if table.has("run_at") else "at once"
+    return f"requeue it, due {due}", f"its lease ran out in {tries}"
 
 
 def _stuck(job: Job, now: datetime, would: str, why: str) -> Stuck:
