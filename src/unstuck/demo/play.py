@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -24,6 +25,8 @@ KINDS = {"quick": 1700, "slow": 120, "flaky": 80, "limited": 59, "bad": 40, "poi
 JOBS = sum(KINDS.values())
 LONGEST = 55.0  # seconds after which it gives up
 FROZEN = LEASE + 2.0  # seconds that a worker stands still
+WAKING = 10.0  # seconds in which it must have been refused something after that
+REFUSED = ("its outcome is refused", "the lease is lost")
 
 
 class Deeds(Struct):
@@ -48,7 +51,7 @@ async def play(folder: Path, show: Show) -> Deeds:
         deeds = Deeds()
         try:
             async with asyncio.timeout(LONGEST):
-                await asyncio.gather(_watch(jobs, show), _interfere(jobs, deeds, show))
+                await asyncio.gather(_watch(jobs, show), _interfere(jobs, folder, deeds, show))
         except TimeoutError:
             show(await jobs.counts(), f"gave up after {LONGEST:.0f} s")
         finally:
@@ -104,23 +107,48 @@ async def _watch(jobs: Jobs, show: Show) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _interfere(jobs: Jobs, deeds: Deeds, show: Show) -> None:
+async def _interfere(jobs: Jobs, folder: Path, deeds: Deeds, show: Show) -> None:
     """Wait until the poison has had its effect, kill one worker and freeze another, each in mid-work."""
     await _until_done(jobs, JOBS // 10)
-    pid, deeds.killed, held = await _busiest(jobs, ())
+    pid, deeds.killed, held = await _stopped(jobs, ())
     deeds.killed_at = (await jobs.store.clock()).now
     os.kill(pid, signal.SIGKILL)
-    show(await jobs.counts(), f"killed worker {pid} with SIGKILL: it held {held} jobs")
+    show(await jobs.counts(), f"killed worker {pid} with SIGKILL: it held {len(held)} jobs")
     await _until_done(jobs, JOBS // 4)
-    pid, deeds.frozen, held = await _busiest(jobs, (deeds.killed,))
-    os.kill(pid, signal.SIGSTOP)
-    show(
-        await jobs.counts(),
-        f"froze worker {pid} with SIGSTOP for {FROZEN:.0f} s: it holds {held} jobs, lease {LEASE:.0f} s",
-    )
-    await asyncio.sleep(FROZEN)
-    os.kill(pid, signal.SIGCONT)
+    lost: set[str] = set()
+    while not lost:
+        pid, deeds.frozen, held = await _stopped(jobs, (deeds.killed,))
+        told = f"froze worker {pid} with SIGSTOP for {FROZEN:.0f} s: it holds {len(held)} jobs"
+        show(await jobs.counts(), f"{told}, lease {LEASE:.0f} s")
+        await asyncio.sleep(FROZEN)
+        lost = held - await _held_by(jobs, deeds.frozen)  # none if it was stopped with the file's write lock
+        os.kill(pid, signal.SIGCONT)
     show(await jobs.counts(), f"woke worker {pid}: what it still has to say is refused")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(WAKING):
+            while not refused(folder):
+                await asyncio.sleep(0.05)
+
+
+async def _stopped(jobs: Jobs, but: Sequence[str]) -> tuple[int, str, set[str]]:
+    """Stop a worker while it holds jobs: its pid, its name and what it holds."""
+    while True:
+        pid, owner = await _busiest(jobs, but)
+        os.kill(pid, signal.SIGSTOP)
+        if held := await _held_by(jobs, owner):
+            return pid, owner, held
+        os.kill(pid, signal.SIGCONT)  # it settled them just before
+
+
+async def _held_by(jobs: Jobs, owner: str) -> set[str]:
+    held = (await jobs.find(Filter(status=Status.PROCESSING), 1000)).jobs
+    return {job.id for job in held if job.owner == owner}
+
+
+def refused(folder: Path) -> int:
+    """How many writes of workers that had lost their lease were refused, by the workers' own logs."""
+    lines = (folder / "workers.log").read_text(errors="replace").splitlines()
+    return sum(any(said in line for said in REFUSED) for line in lines)
 
 
 async def _until_done(jobs: Jobs, count: int) -> None:
@@ -128,15 +156,15 @@ async def _until_done(jobs: Jobs, count: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _busiest(jobs: Jobs, but: Sequence[str]) -> tuple[int, str, int]:
-    """A living worker that holds jobs: its pid, its name, and how many."""
+async def _busiest(jobs: Jobs, but: Sequence[str]) -> tuple[int, str]:
+    """The living worker that holds most jobs: its pid and its name."""
     while True:
         held = (await jobs.find(Filter(status=Status.PROCESSING), 1000)).jobs
         owners = [job.owner for job in held if job.owner and job.owner not in but and not job.crashes]
         workers = {worker.id: worker for worker in await jobs.workers()}
         for owner in sorted(set(owners), key=owners.count, reverse=True):
             if owner in workers and _lives(workers[owner].pid) and owners.count(owner) >= 3:
-                return workers[owner].pid, owner, owners.count(owner)
+                return workers[owner].pid, owner
         await asyncio.sleep(0.005)
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from unstuck.demo.play import JOBS, KINDS, Deeds
+from unstuck.demo.play import JOBS, KINDS, Deeds, refused
 from unstuck.jobs import Jobs
 from unstuck.model import Filter, Job, Status
-
-REFUSED = ("its outcome is refused", "the lease is lost")
 
 
 class Verdict(msgspec.Struct):
@@ -30,7 +28,7 @@ async def judge(jobs: Jobs, folder: Path, deeds: Deeds) -> Verdict:
     did = Counter(id_ for what, _, id_, _ in effects if what == "did")
     recovered = [seconds for job in everything for seconds in await _recovered_after(jobs, job, deeds)]
     slowest = max(recovered, default=0.0)
-    refused = _refused(folder)
+    zombies = refused(folder)
     causes = Counter(f"{job.queue}: {job.error.code if job.error else '?'}" for job in dead)
     wrong = [
         *(["a completed job has no effect"] if done - did.keys() else []),
@@ -39,7 +37,7 @@ async def judge(jobs: Jobs, folder: Path, deeds: Deeds) -> Verdict:
         *(["jobs are stuck"] if unfinished else []),
         *([f"dead letters are {dict(causes)}"] if Counter(job.queue for job in dead) != _expected() else []),
         *(["nothing of the killed worker was recovered"] if not recovered else []),
-        *(["the frozen worker was not refused anything"] if not refused else []),
+        *(["the frozen worker was not refused anything"] if not zombies else []),
     ]
     rows = [
         ("enqueued", str(JOBS)),
@@ -47,7 +45,7 @@ async def judge(jobs: Jobs, folder: Path, deeds: Deeds) -> Verdict:
         *((f"dead letter, {cause}", str(count)) for cause, count in sorted(causes.items())),
         ("recovered after the kill", str(len(recovered))),
         ("  the slowest of them was free again after", f"{slowest:.2f} s"),
-        ("zombie writes refused", str(refused)),
+        ("zombie writes refused", str(zombies)),
         ("effects seen outside of the store", str(len(did))),
         ("  of these done twice, by a zombie", str(sum(count > 1 for count in did.values()))),
         ("lost", str(JOBS - len(everything))),
@@ -79,8 +77,3 @@ async def _recovered_after(jobs: Jobs, job: Job, deeds: Deeds) -> list[float]:
         if event.type.startswith(("crash:", "reaper:"))
         and event.data["details"].get("worker") == deeds.killed
     ]
-
-
-def _refused(folder: Path) -> int:
-    lines = (folder / "workers.log").read_text(errors="replace").splitlines()
-    return sum(any(said in line for said in REFUSED) for line in lines)
