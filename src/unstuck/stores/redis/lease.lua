@@ -1,5 +1,5 @@
 -- lease: take due jobs of queues that are not paused, the best rank first. It costs an attempt, and the fence grows.
--- needs: line, lanes, erase, parent, finish, hold
+-- needs: line, lanes, erase, parent, finish, hold, measure
 local PROMOTE_AT_ONCE = 1000
 
 -- How many jobs may be taken of a queue: by the caller's limits, and by those that the queue has for everybody.
@@ -29,6 +29,7 @@ local function fail_unrun(q, id, why)
     tell(q, id, 'failed', '{"message":' .. cjson.encode(why) .. '}')
     tell(q, id, 'alert', '{"alert":"dead_letter","message":' .. cjson.encode(why) .. '}')
     tally(q, 'failed', 1)
+    measure(q, 'failed', 1)
 end
 
 local AT = {} -- the places of facts
