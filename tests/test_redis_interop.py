@@ -1,70 +1,30 @@
 """BullMQ from npm and our store on one queue: each runs what the other enqueued, and sees the same of it."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import pytest
+from support.bull import QUEUE, Bull, ours
 from support.bullmq_python import produce
-from support.node import NEWEST, OLDEST, Node
+from support.node import NEWEST, OLDEST
 from support.redis import Redis
 from support.waiting import until_async
 from support.work import at_work, burst
 
 from unstuck import Filter, Permanent, Retry, Status, Unstuck
-from unstuck.model import Beat, Category, Failure, Job, NewJob, Worker, completed, failed
+from unstuck.model import Job, completed
 from unstuck.reaper import Reaper
 from unstuck.store import Share
 from unstuck.testing import RedisHarness
 
 pytestmark = pytest.mark.anyio
-QUEUE = "mail"
 
 
 @pytest.fixture
 async def harness(redis7: Redis) -> AsyncIterator[RedisHarness]:
     async with RedisHarness(redis7.url()) as harness:
         yield harness
-
-
-class Bull:
-    """BullMQ on the test's server."""
-
-    def __init__(self, version: str, server: Redis, harness: RedisHarness, log: Path) -> None:
-        self._node, self._where, self._log = Node(version), (str(server.port), harness.prefix, QUEUE), log
-
-    async def add(self, *jobs: tuple[str, Any, dict[str, Any]]) -> list[str]:
-        said = [{"task": task, "data": data, "opts": opts} for task, data, opts in jobs]
-        ids: list[str] = await asyncio.to_thread(self._node, "produce", *self._where, said)
-        return ids
-
-    async def flow(self, *children: tuple[str, dict[str, Any]]) -> list[str]:
-        said = [{"task": task, "opts": opts} for task, opts in children]
-        ids: list[str] = await asyncio.to_thread(self._node, "flow", *self._where, said)
-        return ids
-
-    async def look(self) -> Any:
-        return await asyncio.to_thread(self._node, "look", *self._where)
-
-    async def log(self, id_: str, line: str) -> None:
-        await self.control("addJobLog", id_, line)
-
-    async def board(self) -> Any:
-        """What the dashboard lists."""
-        return await asyncio.to_thread(self._node, "board", *self._where)
-
-    async def control(self, method: str, *args: object) -> Any:
-        said = (json.dumps(arg) for arg in args)
-        return await asyncio.to_thread(self._node, "control", *self._where, method, *said)
-
-    async def work(self, count: int) -> None:
-        """A worker of theirs until so many jobs have ended."""
-        with self._node.start(self._log, "work", *self._where, count) as child:
-            await until_async(lambda: child.exit_code is not None, 30, f"{count} jobs to end", self._log)
-            assert child.exit_code == 0
 
 
 @pytest.fixture(params=[NEWEST, pytest.param(OLDEST, marks=pytest.mark.long)])
@@ -74,10 +34,6 @@ def bull(request: pytest.FixtureRequest, redis7: Redis, harness: RedisHarness, t
 
 async def stored(harness: RedisHarness) -> dict[str, Job]:
     return {job.id: job for job in (await harness.store.find(Filter(queue=QUEUE))).jobs}
-
-
-def ours(task: str, **facts: Any) -> NewJob:
-    return NewJob(queue=QUEUE, task=task, id=f"{task}-1", payload={"n": 1}, backoff=(0.1, 0.2), **facts)
 
 
 @pytest.mark.accepts("MQ-001")
@@ -212,106 +168,6 @@ async def test_a_worker_of_nodes_runs_what_we_enqueued(harness: RedisHarness, bu
     assert (of.totals["completed"], of.totals["failed"]) == (4, 1)
     assert [job.id for job in (await harness.store.find(Filter(dead=True))).jobs] == ["hopeless-1"]
     assert await harness.store.verify() == []
-
-
-async def test_nodes_getters_and_listeners_see_our_jobs_as_they_are(
-    harness: RedisHarness, bull: Bull
-) -> None:
-    await harness.store.enqueue([ours("held"), ours("waits"), ours("late", delay=60.0)])
-    [job] = await harness.store.lease({QUEUE: Share(60.0, 1)}, 1, "w")
-    await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0, progress={"done": 3})])
-
-    seen = await bull.look()
-
-    assert {id_: of["state"] for id_, of in seen["jobs"].items()} == {
-        "held-1": "active",
-        "waits-1": "prioritized",
-        "late-1": "delayed",
-    }
-    assert seen["jobs"]["held-1"]["progress"] == {"done": 3}
-    assert seen["jobs"]["waits-1"]["priority"] == 100
-    kinds = [kind for kind, id_ in seen["events"] if id_ == "held-1"]
-    assert kinds == ["added", "waiting", "active", "progress"]
-
-
-@pytest.mark.accepts("MQ-043")
-async def test_nodes_getters_tell_how_our_jobs_ended(harness: RedisHarness, bull: Bull) -> None:
-    store = harness.store
-    await store.enqueue([ours("good"), ours("bad", max_attempts=1)])
-    jobs = {job.task: job for job in await store.lease({QUEUE: Share(60.0, 2)}, 2, "w")}
-    await bull.log("good-1", "a line of Node's")
-    failure = Failure(
-        category=Category.PERMANENT, code="no", message="it is bad", stack="Trace:\n  it is bad"
-    )
-    await store.settle([completed(jobs["good"].lease, {"n": 2}), failed(jobs["bad"].lease, failure)])
-
-    seen = await bull.look()
-
-    assert (seen["counts"]["completed"], seen["counts"]["failed"], seen["counts"]["active"]) == (1, 1, 0)
-    good, bad = seen["jobs"]["good-1"], seen["jobs"]["bad-1"]
-    assert (good["state"], good["returnvalue"], good["attemptsMade"]) == ("completed", {"n": 2}, 1)
-    assert (good["logs"], good["processedBy"], good["opts"]["attempts"]) == (["a line of Node's"], "w", 3)
-    ended = {job.id: job for job in (await store.find(Filter(queue=QUEUE))).jobs}
-    for job in (good, bad):
-        of = ended[job["opts"]["jobId"]]
-        assert of.started_at is not None
-        assert of.finished_at is not None
-        assert job["processedOn"] == round(of.started_at.timestamp() * 1000)
-        assert job["finishedOn"] == round(of.finished_at.timestamp() * 1000)
-    assert (bad["state"], bad["failedReason"], bad["stacktrace"]) == (
-        "failed", "it is bad", ["Trace:\n  it is bad"],
-    )  # fmt: skip
-    assert [kind for kind, _ in seen["events"]].count("drained") == 1
-    assert seen["events"][-1][0] == "drained"
-    assert await store.delete(Filter(ids=("good-1",))) == 1
-    assert not await harness.client.exists(f"{harness.prefix}:{QUEUE}:good-1:logs")
-
-
-async def test_what_we_finish_is_in_bullmqs_metrics(harness: RedisHarness, bull: Bull) -> None:
-    store = harness.store
-
-    async def end(count: int) -> None:
-        await store.enqueue([ours(f"plain-{uuid4().hex}") for _ in range(count)])
-        jobs = await store.lease({QUEUE: Share(60.0, count)}, count, "w")
-        await store.settle([completed(job.lease) for job in jobs])
-
-    key = f"{harness.prefix}:{QUEUE}:metrics:completed"
-    await end(3)
-    await harness.client.hincrby(key, "prevTS", -3 * 60_000)  # that was three minutes ago
-    await end(2)
-    [late] = await store.enqueue([ours("late")])
-    await store.cancel([late.ref])
-
-    seen = await bull.look()
-    told = seen["metrics"]["completed"]
-    assert told["meta"]["count"] == 5
-    assert [int(point) for point in told["data"]] == [0, 0, 3]
-    assert seen["metrics"]["failed"]["meta"]["count"] == 1
-
-
-async def test_bullmqs_dashboard_lists_our_jobs(harness: RedisHarness, bull: Bull) -> None:
-    store = harness.store
-    await store.enqueue([ours("good"), ours("bad"), ours("held"), ours("waits"), ours("late", delay=60.0)])
-    await store.pause(QUEUE, "for a while")
-    assert await store.resume(QUEUE)
-    good, bad, held = await store.lease({QUEUE: Share(60.0, 3)}, 3, "w")
-    await store.heartbeat(Worker(id="w"), [Beat(held.lease, 60.0, progress=40)])
-    failure = Failure(category=Category.PERMANENT, code="no", message="it is bad", stack="Trace")
-    await store.settle([completed(good.lease, "fine"), failed(bad.lease, failure)])
-
-    told = await bull.board()
-
-    assert told["status"] == 200
-    [queue] = told["queues"]
-    counts = {name: count for name, count in queue["counts"].items() if count}
-    assert counts == {"active": 1, "completed": 1, "failed": 1, "prioritized": 1, "delayed": 1}
-    jobs = {job["id"]: job for job in queue["jobs"]}
-    assert set(jobs) == {"good-1", "bad-1", "held-1", "waits-1", "late-1"}
-    assert (jobs["good-1"]["returnValue"], jobs["good-1"]["isFailed"]) == ("fine", False)
-    assert (jobs["bad-1"]["failedReason"], jobs["bad-1"]["stacktrace"]) == ("it is bad", ["Trace"])
-    assert (jobs["held-1"]["progress"], jobs["held-1"]["name"]) == (40, "held")
-    assert jobs["waits-1"]["data"] == {"n": 1}
-    assert jobs["late-1"]["delay"] == 60_000
 
 
 async def test_a_pause_holds_on_both_sides(harness: RedisHarness, bull: Bull) -> None:
