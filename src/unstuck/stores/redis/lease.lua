@@ -45,7 +45,10 @@ local function take(q, found, lease)
     if there and found.score > 0 and not q.laned then
         gather(q, 'leave', id)
     elseif not leave(q, id, facts[AT.lane]) or not there then
-        return -- an entry whose job is gone
+        if not there then -- an entry whose job is gone
+            tell(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
+        end
+        return
     end
     if not facts[AT.born] then -- a job of somebody else's that we see for the first time
         local born = whole((tonumber(facts[AT.timestamp]) or now) * 1000)

@@ -1,6 +1,13 @@
 -- reclaim: take over leases that ran out, the longest silent first. The attempt was counted when the job was leased.
--- needs: hold, follow
+-- needs: line, hold, follow, sweep
 local FUTURE = 60000 -- a beat from further ahead means that the clock was put back
+
+local function remove(q, id)
+    redis.call('LREM', q.base .. 'active', 1, id)
+    redis.call('ZREM', q.base .. 'unstuck:leases', id)
+    active(q)[id] = nil
+    tell(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
+end
 
 -- Give a lease to jobs that run without one and whose holder was silent for the grace. One that has a live lock is
 -- held by a worker that knows no leases but is well.
@@ -33,7 +40,7 @@ local function adopt(q)
             local facts = redis.call('HMGET', q.base .. id, 'name', 'owner', 'pb', 'heartbeat_at', 'processedOn', 'ats')
             local seen = math.max(tonumber(facts[4] or '0'), tonumber(facts[5] or '0'))
             if not facts[1] then -- an entry whose job is gone
-                redis.call('LREM', q.base .. 'active', 1, id)
+                remove(q, id)
             elseif seen < now - ask.grace and redis.call('EXISTS', q.base .. id .. ':lock') == 0 then
                 if facts[6] then
                     redis.call('HSET', q.base .. id, 'leased_ats', facts[6])
@@ -60,15 +67,18 @@ local adopted, found = 0, {}
 for place in ipairs(ask.queues) do
     local q = queue(place)
     follow(q)
+    sweep(q)
     adopted = adopted + adopt(q)
     local until_ = ask.of and '+inf' or '(' .. whole(now)
     local some = redis.call('ZRANGEBYSCORE', q.base .. 'unstuck:leases', '-inf', until_, 'WITHSCORES')
     local mine = 0
     for at = 1, #some, 2 do
         local id, ends = some[at], tonumber(some[at + 1])
-        local facts = redis.call('HMGET', q.base .. id, 'owner', 'heartbeat_at')
+        local facts = redis.call('HMGET', q.base .. id, 'owner', 'heartbeat_at', 'name')
         local lapsed = not ask.of and ends + deaf(tonumber(facts[2] or '0')) < now or ask.of and facts[1] == ask.of
-        if lapsed and active(q)[id] then
+        if not facts[3] and active(q)[id] then
+            remove(q, id)
+        elseif lapsed and active(q)[id] then
             found[#found + 1] = {q, id, ends}
             mine = mine + 1
         end
@@ -103,4 +113,5 @@ for place in ipairs(ask.queues) do
         next_end = math.min(next_end or math.huge, head[2] - now)
     end
 end
+chime()
 return {jobs, adopted, next_end and whole(next_end) or false}
