@@ -69,24 +69,53 @@ async def test_a_script_that_cannot_be_carried_out_is_the_stores_error(harness: 
         await leased(harness.store)
 
 
+async def told(harness: RedisHarness) -> list[str]:
+    return [finding.what for finding in await harness.store.checkup() if finding.level != "ok"]
+
+
 async def test_a_checkup_tells_of_what_is_stranded_also_in_queues_of_others(harness: RedisHarness) -> None:
-    """A queue that only BullMQ used: one job is held, one stalled, one entry has no job, one lock no job that runs."""
-    base = f"{harness.prefix}:theirs"
-    await harness.client.hset(f"{base}:meta", "version", "bullmq:6.0.0")
-    for id_ in ("held", "stalled", "waits"):
-        await harness.client.hset(f"{base}:{id_}", mapping={"name": "send", "data": "{}", "timestamp": "1"})
-    await harness.client.lpush(f"{base}:active", "held", "stalled")
-    await harness.client.lpush(f"{base}:wait", "waits", "ghost")
-    for id_ in ("held", "waits"):
-        await harness.client.set(f"{base}:{id_}:lock", "token", px=60_000)
+    """A queue that only BullMQ used, with one job of each kind, and one that is well."""
+    base, put = f"{harness.prefix}:theirs", harness.client
+    await put.hset(f"{base}:meta", mapping={"version": "bullmq:6.0.0", "concurrency": "3"})
+    for id_ in ("well", "held", "stalled", "waits", "lost", "late", "child", "parent"):
+        await put.hset(f"{base}:{id_}", mapping={"name": "send", "data": "{}", "timestamp": "1"})
+    await put.lpush(f"{base}:active", "well", "held", "stalled")
+    await put.lpush(f"{base}:wait", "waits", "ghost")
+    await put.zadd(f"{base}:delayed", {"late": 4096})
+    await put.zadd(f"{base}:failed", {"child": 1})
+    await put.zadd(f"{base}:waiting-children", {"parent": 1})
+    await put.sadd(f"{base}:parent:dependencies", f"{base}:child")
+    for id_ in ("well", "waits"):
+        await put.set(f"{base}:{id_}:lock", "token", px=60_000)
+    for id_ in ("held", "child"):
+        await put.set(f"{base}:{id_}:lock", "token")
 
-    told = [finding.what for finding in await harness.store.checkup() if finding.level != "ok"]
-
-    assert [line.split(":")[0] for line in told] == [
-        "1 jobs of queue theirs are stalled",
-        "1 entries of queue theirs have no job",
-        "1 locks of queue theirs belong to jobs that do not run",
+    assert await told(harness) == [
+        "2 jobs wait in queue theirs, and there is no sign of a worker that takes it",
+        "queue theirs runs as many jobs as it may, 3: nothing else of it is started",
+        "1 jobs of queue theirs are stalled: they run, and nobody holds them: stalled",
+        "1 jobs of queue theirs are held by a lock that never ends: held",
+        "1 entries of queue theirs have no job: it was removed by hand, evicted or lost: ghost",
+        "1 jobs of queue theirs are in no list: nobody will ever take them: lost",
+        "1 delayed jobs of queue theirs were due more than a minute ago: late",
+        "1 jobs of queue theirs wait for children that failed or are gone: parent",
+        "1 locks of queue theirs belong to jobs that do not run, and never end: child",
+        "1 locks of queue theirs belong to jobs that do not run: waits",
     ]
+    assert await harness.client.exists(f"{base}:unstuck:all") == 0, "a look must not write"
+
+
+async def test_a_paused_queue_of_others_and_one_in_use_are_not_said_to_lack_workers(
+    harness: RedisHarness,
+) -> None:
+    for queue in ("one", "two"):
+        base = f"{harness.prefix}:{queue}"
+        await harness.client.hset(f"{base}:1", mapping={"name": "send", "data": "{}", "timestamp": "1"})
+        await harness.client.lpush(f"{base}:wait", "1")
+    await harness.client.hset(f"{harness.prefix}:one:meta", "paused", "1")
+    await harness.client.set(f"{harness.prefix}:two:stalled-check", "1", px=30_000)
+
+    assert await told(harness) == ["queue one is paused"]
 
 
 async def removed(harness: RedisHarness) -> list[object]:

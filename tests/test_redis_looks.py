@@ -1,16 +1,21 @@
 """What BullMQ's getters, listeners, metrics and dashboard show of our jobs is what they are."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from support.bull import QUEUE, Bull, ours
+from support.command import unstuck
 from support.node import NEWEST, OLDEST
 from support.redis import Redis
+from support.waiting import until_async
+from support.work import burst
 
-from unstuck import Filter
+from unstuck import Filter, Unstuck
 from unstuck.model import Beat, Category, Failure, Worker, completed, failed
+from unstuck.reaper import Reaper
 from unstuck.store import Share
 from unstuck.testing import RedisHarness
 
@@ -126,3 +131,43 @@ async def test_bullmqs_dashboard_lists_our_jobs(harness: RedisHarness, bull: Bul
     assert (jobs["held-1"]["progress"], jobs["held-1"]["name"]) == (40, "held")
     assert jobs["waits-1"]["data"] == {"n": 1}
     assert jobs["late-1"]["delay"] == 60_000
+
+
+async def test_the_doctor_leads_to_the_cause_in_a_queue_that_only_node_used(
+    redis7: Redis, harness: RedisHarness, bull: Bull, tmp_path: Path
+) -> None:
+    """A worker of Node's was killed at work, and somebody removed a job's key by hand."""
+    job = ("send", {}, {"attempts": 3})
+    first, second = await bull.add(job, job)
+    await bull.die_at_work(2)
+    base = f"{harness.prefix}:{QUEUE}"
+    await harness.client.delete(f"{base}:{first}")
+
+    async def stalled() -> bool:  # when the locks of the dead worker have run out
+        return not await harness.client.exists(f"{base}:{first}:lock", f"{base}:{second}:lock")
+
+    await until_async(stalled, 20, "the locks to end")
+    done = await asyncio.to_thread(unstuck, tmp_path, "doctor", harness.url)
+    assert done.returncode == 1
+    assert f"1 jobs of queue mail are stalled: they run, and nobody holds them: {second}" in done.stdout
+    assert (
+        f"1 entries of queue mail have no job: it was removed by hand, evicted or lost: {first}"
+        in done.stdout
+    )
+
+    async with Unstuck(harness.url) as app:
+
+        @app.task(queue=QUEUE)
+        async def send() -> str:
+            return "sent"
+
+        reaper = Reaper(harness.store, grace=0.5)
+
+        async def back() -> bool:
+            await reaper.recover()
+            await burst(app)
+            return [job.result for job in (await harness.store.find(Filter(queue=QUEUE))).jobs] == ["sent"]
+
+        await until_async(back, 20, "the stalled job to be done")
+    after = [finding.what for finding in await harness.store.checkup() if finding.level == "failure"]
+    assert after == []

@@ -11,7 +11,7 @@ from support.waiting import until_async
 from support.work import at_work
 
 from unstuck import ConfigError, StoreUnavailable, Unstuck, health, open_store
-from unstuck.model import Beat, Settled, Worker, completed
+from unstuck.model import Beat, Ref, Settled, Worker, completed
 from unstuck.store import Share, Store
 from unstuck.stores.redis import lines
 from unstuck.testing import RedisHarness
@@ -219,20 +219,22 @@ async def test_where_settings_may_not_be_asked_for_the_rest_is_told_by_info() ->
             assert "failure" not in [finding.level for finding in await store.checkup()]
 
 
-async def fill(store: Store) -> None:
+async def fill(store: Store, acknowledged: list[Ref]) -> None:
     for _ in range(200):
-        await store.enqueue([new(payload="x" * 50_000) for _ in range(10)])
+        jobs = [new(payload="x" * 50_000) for _ in range(10)]
+        acknowledged += [answer.ref for answer in await store.enqueue(jobs)]
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 async def test_a_full_server_refuses_new_jobs_loudly_and_lets_the_others_be_done(flavour: str) -> None:
     with Redis(flavour, settings={"maxmemory": "6mb"}) as server:
         async with RedisHarness(server.url()) as harness:
-            job = await one_leased(harness.store)
+            job, acknowledged = await one_leased(harness.store), list[Ref]()
             await enqueued(harness.store)
             with pytest.raises(StoreUnavailable, match="maxmemory"):
-                await fill(harness.store)
+                await fill(harness.store, acknowledged)
             before = await counts(harness.store)
+            assert before.pending == 1 + len(acknowledged) > 1, "a step was carried out in part"
             await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0)])
             assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
             assert len(await leased(harness.store)) == 1

@@ -19,6 +19,7 @@ class Bull:
 
     def __init__(self, version: str, server: Redis, harness: RedisHarness, log: Path) -> None:
         self._node, self._where, self._log = Node(version), (str(server.port), harness.prefix, QUEUE), log
+        self._client = harness.client
 
     async def add(self, *jobs: tuple[str, Any, dict[str, Any]]) -> list[str]:
         said = [{"task": task, "data": data, "opts": opts} for task, data, opts in jobs]
@@ -43,6 +44,17 @@ class Bull:
     async def control(self, method: str, *args: object) -> Any:
         said = (json.dumps(arg) for arg in args)
         return await asyncio.to_thread(self._node, "control", *self._where, method, *said)
+
+    async def die_at_work(self, count: int) -> None:
+        """A worker of theirs that is killed when so many jobs run."""
+        with self._node.start(self._log, "work", *self._where, 10**6, 60_000) as child:
+            running = f"{self._where[1]}:{QUEUE}:active"
+
+            async def busy() -> bool:
+                return bool(await self._client.llen(running) >= count)
+
+            await until_async(busy, 30, f"{count} jobs to run", self._log)
+            child.close()
 
     async def work(self, count: int) -> None:
         """A worker of theirs until so many jobs have ended."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -80,19 +80,18 @@ class Lines:
         """Every queue that this store knows."""
         return sorted(name.decode() for name in await self.ask("SMEMBERS", self.place.own("queues")))
 
-    async def scan(self, pattern: str) -> list[str]:
-        """The names of keys that are there all the while."""
-        found = set[str]()
+    async def scan(self, pattern: str) -> AsyncIterator[str]:
+        """The names of keys that are there all the while; some may come twice."""
         for where in await self._primaries():
             cursor = b"0"
             while True:
                 words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
                 with speaking_plainly():
                     cursor, some = await self._client.execute_command(*words, **where)
-                found |= {key.decode() for key in some}
+                for key in some:
+                    yield key.decode(errors="replace")
                 if cursor == b"0":
                     break
-        return sorted(found)
 
     async def ask(self, *command: Any) -> Any:
         """The answer to a command about one key."""

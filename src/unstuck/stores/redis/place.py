@@ -22,7 +22,7 @@ _WORDS = {
 }
 _TLS = (*_FILES, *_WORDS)
 # What BullMQ calls its own keys of a queue: a job of that name would be one of them.
-_RESERVED = {
+RESERVED = {
     "active", "completed", "delayed", "events", "failed", "id", "limiter", "marker", "meta", "paused", "pc", "prioritized",
     "repeat", "stalled", "stalled-check", "wait", "waiting-children",
 }  # fmt: skip
@@ -65,12 +65,19 @@ class Place:
     def of(self, queue: str, name: str) -> str:
         return f"{self.prefix}:{{{queue}}}:{name}" if self.spread else f"{self.prefix}:{queue}:{name}"
 
+    def parts(self, key: str) -> tuple[str, str] | None:
+        """The queue that a key belongs to, and what it is called there; None if it is no queue's."""
+        queue, colon, name = key.removeprefix(f"{self.prefix}:").partition(":")
+        if self.spread and not (queue.startswith("{") and queue.endswith("}")):
+            return None
+        return (queue[1:-1] if self.spread else queue, name) if colon else None
+
     def check(self, queue: str, id_: str) -> None:
         """Refuse what would be the name of another key, or in another slot."""
         if ":" in queue or not queue or (self.spread and ("{" in queue or "}" in queue)):
             braces = ", and no braces where each queue has a slot" if self.spread else ""
             raise ConfigError(f"queue {queue[:60]!r} is not allowed on Redis: a name has no colon{braces}")
-        if ":" in id_ or not id_ or id_ in _RESERVED:
+        if ":" in id_ or not id_ or id_ in RESERVED:
             raise ConfigError(
                 f"job id {id_[:60]!r} is not allowed on Redis: no colon, and none of BullMQ's own words"
             )
