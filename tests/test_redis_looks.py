@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -137,7 +138,7 @@ async def test_the_doctor_leads_to_the_cause_in_a_queue_that_only_node_used(
     redis7: Redis, harness: RedisHarness, bull: Bull, tmp_path: Path
 ) -> None:
     """A worker of Node's was killed at work, and somebody removed a job's key by hand."""
-    job = ("send", {}, {"attempts": 3})
+    job: tuple[str, Any, dict[str, Any]] = ("send", {}, {"attempts": 3})
     first, second = await bull.add(job, job)
     await bull.die_at_work(2)
     base = f"{harness.prefix}:{QUEUE}"
