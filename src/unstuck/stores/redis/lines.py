@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
@@ -16,6 +18,8 @@ from unstuck.errors import StoreUnavailable
 from unstuck.stores.redis.place import Place
 from unstuck.stores.redis.plainly import speaking_plainly
 from unstuck.stores.redis.texts import scripts
+
+log = logging.getLogger("unstuck.redis")
 
 MOST = 8  # connections of one store at a time; who asks for more waits
 PATIENCE = 20.0  # seconds for an answer: nobody holds a lease much longer by default
@@ -142,11 +146,20 @@ class Lines:
 
     async def close(self) -> None:
         self._open = False
-        for client in (self._client, self._patient):
-            await client.aclose()
-            if not self.place.cluster:
-                client.connection_pool.closed = True
-                await client.connection_pool.disconnect()
+        closing = [self._close(client) for client in (self._client, self._patient)]
+        for error in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(error, Exception):
+                log.warning("a connection was not closed in order: %s", error)
+
+    async def _close(self, client: Any) -> None:
+        await client.aclose()
+        if self.place.cluster:
+            # One that has to look at the cluster anew takes itself for closed, and leaves its connections open.
+            for nodes in ("nodes_cache", "startup_nodes"):
+                await client.nodes_manager.aclose(nodes)
+        else:
+            client.connection_pool.closed = True
+            await client.connection_pool.disconnect()
 
     def must_be_open(self) -> None:
         if not self._open:
@@ -154,7 +167,7 @@ class Lines:
 
 
 class _Pool(BlockingConnectionPool):
-    """Gives nobody a connection that was made while it closed, and that it would not close any more."""
+    """Leaves none open that was made while it closed, and that it would not close any more."""
 
     closed = False
 
@@ -164,6 +177,11 @@ class _Pool(BlockingConnectionPool):
             await connection.disconnect(nowait=True)
             raise ConnectionError("the store is closed")
         return connection
+
+    async def release(self, connection: Any) -> None:
+        await super().release(connection)  # type: ignore[no-untyped-call]
+        if self.closed:  # whoever was about to use it was cancelled
+            await connection.disconnect(nowait=True)
 
 
 def _client(place: Place, timeout: float, most: int) -> Any:
