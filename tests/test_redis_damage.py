@@ -154,6 +154,7 @@ async def test_a_job_that_is_in_no_list_gets_its_place_in_line_again(harness: Re
     assert await harness.client.zrem(f"{harness.prefix}:q:prioritized", lost.id)
     await harness.client.lpush(f"{harness.prefix}:q:paused", late.id)  # as a BullMQ before 6 has it
     await harness.client.zrem(f"{harness.prefix}:q:delayed", late.id)
+    assert len((await harness.store.find(Filter(queue="q"))).jobs) == 4  # a look does not forget it
 
     await harness.store.reclaim(["q"], 30.0, 10, "reaper")
 
