@@ -58,6 +58,12 @@ def speaking_plainly() -> Iterator[None]:
         raise StoreUnavailable(f"the cluster cannot be used now: {text}") from error
     except exceptions.RedisError as error:
         raise StoreError(f"the server refused: {said(error)}") from error
+    except (AttributeError, RuntimeError) as error:
+        # So asyncio of some Pythons 3.12 and 3.13, and the driver, speak of a connection that was closed meanwhile.
+        text = said(error)
+        if "'NoneType' object has no attribute" not in text and "closed" not in text:
+            raise
+        raise StoreUnavailable(f"the connection to the server was closed: {text}") from error
 
 
 def _refuse(text: str) -> None:
