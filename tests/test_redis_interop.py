@@ -18,7 +18,7 @@ from unstuck.reaper import Reaper
 from unstuck.store import Share
 from unstuck.testing import RedisHarness
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]  # the first may have to install its guests
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from unstuck.reaper import Reaper
 from unstuck.store import Share
 from unstuck.testing import RedisHarness
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]  # the first may have to install its guests
 
 
 @pytest.fixture
@@ -105,7 +105,8 @@ async def test_what_we_finish_is_in_bullmqs_metrics(harness: RedisHarness, bull:
     seen = await bull.look()
     told = seen["metrics"]["completed"]
     assert told["meta"]["count"] == 5
-    assert [int(point) for point in told["data"]] == [0, 0, 3]
+    points = [int(point) for point in told["data"]]
+    assert points in ([0, 0, 3], [0, 0, 0, 3])  # if a minute ended meanwhile
     assert seen["metrics"]["failed"]["meta"]["count"] == 1
 
 

@@ -184,7 +184,6 @@ async def test_lanes_hold_even_if_others_took_jobs_and_put_others_there(harness:
 
 
 async def test_an_enqueue_can_wait_for_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "REPLICATED", 1.0)
     with (
         Redis("redis") as server,
         Redis("redis", settings={"replicaof": f"127.0.0.1 {server.port}"}) as replica,
@@ -197,11 +196,13 @@ async def test_an_enqueue_can_wait_for_replicas(monkeypatch: pytest.MonkeyPatch)
             assert [answer.created for answer in await store.enqueue([job])] == [True]
             assert f"bull:q:{job.id}" in replica.command("KEYS", "bull:q:*")
 
+            monkeypatch.setattr(lines, "REPLICATED", 0.5)
             replica.pause()
             late = new()
             with pytest.raises(StoreUnavailable, match="only 0 of 1 replicas"):
                 await store.enqueue([late])
             replica.resume()
+            monkeypatch.undo()
             assert [answer.created for answer in await store.enqueue([late])] == [False]
 
 
