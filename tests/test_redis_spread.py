@@ -229,6 +229,29 @@ async def test_workers_are_recorded_once_for_all_queues(
     assert (worker.id, worker.queues) == ("w", queues)
 
 
+def ours_at(server: Redis) -> set[str]:
+    """Connections of ours, by their numbers."""
+    lines = server.command("CLIENT", "LIST").splitlines()
+    return {line.split()[0].removeprefix("id=") for line in lines if " name=unstuck " in line}
+
+
+async def test_a_store_closes_all_its_connections_also_after_one_was_cut(
+    cluster: Cluster, harness: RedisHarness, queues: tuple[str, str]
+) -> None:
+    """The driver takes itself for closed when it has to look at the cluster anew, and would leave the others open."""
+    one, two = (cluster.master_of(harness.base(queue)) for queue in queues)
+    before = {server: ours_at(server) for server in (one, two)}
+    async with open_store(harness.url) as store:
+        for queue in queues:
+            await enqueued(store, queue=queue)
+        assert ours_at(two) > before[two]
+        for number in ours_at(one) - before[one]:
+            one.command("CLIENT", "KILL", "ID", number)
+        with pytest.raises(StoreUnavailable):
+            await enqueued(store, queue=queues[0])
+    await until_async(lambda: ours_at(two) <= before[two], 10, "the connections to be closed")
+
+
 async def test_names_with_braces_are_refused(harness: RedisHarness) -> None:
     for name in ("{a}", "}a", "a}b"):
         with pytest.raises(ConfigError, match="no braces"):

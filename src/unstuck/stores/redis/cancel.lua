@@ -1,5 +1,5 @@
 -- cancel: fail jobs that are not finished. A running one's lease is taken over and ended in this one step.
--- needs: line, erase, parent, finish, hold
+-- needs: line, erase, parent, finish, hold, measure
 even_if_full()
 local count = 0
 for _, ref in ipairs(ask.refs) do
@@ -23,6 +23,7 @@ for _, ref in ipairs(ask.refs) do
         flush()
         tell(q, id, 'cancelled', '{}')
         tally(q, 'cancelled', 1)
+        measure(q, 'failed', 1)
         count = count + 1
     end
 end

@@ -1,5 +1,5 @@
 -- lease: take due jobs of queues that are not paused, the best rank first. It costs an attempt, and the fence grows.
--- needs: line, lanes, erase, parent, finish, hold
+-- needs: line, lanes, erase, parent, finish, hold, measure
 local PROMOTE_AT_ONCE = 1000
 
 -- How many jobs may be taken of a queue: by the caller's limits, and by those that the queue has for everybody.
@@ -28,6 +28,7 @@ local function fail_unrun(q, id, why)
     tell(q, id, 'failed', '{"message":' .. cjson.encode(why) .. '}')
     tell(q, id, 'alert', '{"alert":"dead_letter","message":' .. cjson.encode(why) .. '}')
     tally(q, 'failed', 1)
+    measure(q, 'failed', 1)
 end
 
 -- A word for what is to be done when a job ends, if there is anything: for a parent, for others of its kind, to remove it.
@@ -47,7 +48,10 @@ local function take(q, found, lease)
     if there and found.place ~= '0' and not q.laned then
         gather(q, 'leave', id)
     elseif not leave(q, id, facts.lane) or not there then
-        return -- an entry whose job is gone
+        if not there then -- an entry whose job is gone
+            tell(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
+        end
+        return
     end
     if not facts.policy then -- a job of somebody else's
         redis.call('ZADD', q.base .. 'unstuck:all', 'NX', whole((tonumber(facts.timestamp) or now) * 1000), id)

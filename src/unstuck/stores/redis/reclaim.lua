@@ -1,10 +1,17 @@
 -- reclaim: take over leases that ran out, the longest silent first. The attempt was counted when the job was leased.
--- needs: hold, follow
+-- needs: line, hold, follow, sweep
 local FUTURE = 60000 -- a beat from further ahead means that the clock was put back
 
 -- When a holder was last heard: his last beat, or his start.
 local function heard(beat, start)
     return math.max(tonumber(beat or '0'), tonumber(start or '0'))
+end
+
+local function remove(q, id)
+    redis.call('LREM', q.base .. 'active', 1, id)
+    redis.call('ZREM', q.base .. 'unstuck:leases', id)
+    active(q)[id] = nil
+    tell(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
 end
 
 -- Give a lease to jobs that run without one and whose holder was silent for the grace. One that has a live lock is
@@ -41,7 +48,7 @@ local function adopt(q)
             local facts = redis.call('HMGET', q.base .. id, 'name', 'pb', 'heartbeat_at', 'processedOn', 'ats')
             local seen = heard(facts[3], facts[4])
             if not facts[1] then -- an entry whose job is gone
-                redis.call('LREM', q.base .. 'active', 1, id)
+                remove(q, id)
             elseif seen < now - ask.grace and redis.call('EXISTS', q.base .. id .. ':lock') == 0 then
                 redis.call('HSET', q.base .. id, 'leased', (facts[5] or '') .. ' - tied')
                 redis.call('HSETNX', q.base .. id, 'fence', time)
@@ -66,15 +73,18 @@ local adopted, found = 0, {}
 for place in ipairs(ask.queues) do
     local q = queue(place)
     follow(q)
+    sweep(q)
     adopted = adopted + adopt(q)
     local until_ = ask.of and '+inf' or '(' .. whole(now)
     local some = redis.call('ZRANGEBYSCORE', q.base .. 'unstuck:leases', '-inf', until_, 'WITHSCORES')
     local mine = 0
     for at = 1, #some, 2 do
         local id, ends = some[at], tonumber(some[at + 1])
-        local facts = redis.call('HMGET', q.base .. id, 'pb', 'heartbeat_at', 'processedOn')
+        local facts = redis.call('HMGET', q.base .. id, 'pb', 'heartbeat_at', 'processedOn', 'name')
         local lapsed = not ask.of and ends + deaf(heard(facts[2], facts[3])) < now or ask.of and facts[1] == ask.of
-        if lapsed and active(q)[id] then
+        if not facts[4] and active(q)[id] then
+            remove(q, id)
+        elseif lapsed and active(q)[id] then
             found[#found + 1] = {q, id, ends}
             mine = mine + 1
         end
@@ -106,4 +116,5 @@ for place in ipairs(ask.queues) do
         next_end = math.min(next_end or math.huge, head[2] - now)
     end
 end
+chime()
 return {jobs, adopted, next_end and whole(next_end) or false}

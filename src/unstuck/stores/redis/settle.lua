@@ -1,5 +1,5 @@
 -- settle: end leases. State, events, counters, pauses and follow-up jobs are one step; what does not apply does nothing.
--- needs: line, erase, parent, finish, hold, add, outbox
+-- needs: line, erase, parent, finish, hold, add, outbox, measure
 -- An outcome is place of queue, id, fence, word, delay, result, crashed, pause, and of a failure: text, category, code,
 -- message, stack trace. A job that goes back without a delay keeps its run_at, and with it its old place in line.
 local FINISHED = {completed = 'completed', failed = 'failed'}
@@ -93,6 +93,9 @@ end
 for q, names in pairs(counted) do
     for name, many in pairs(names) do
         tally(q, name, many)
+        if FINISHED[name] then
+            measure(q, name, many)
+        end
     end
 end
 local jobs, reasons = {}, {}
@@ -126,6 +129,10 @@ for place in ipairs(ask.queues) do
     local q = queue(place)
     if redis.call('EXISTS', q.base .. 'active', q.base .. 'prioritized') == 0 then
         redis.call('DEL', q.base .. 'pc')
+        local ended = counted[q] and (counted[q].completed or counted[q].failed)
+        if ended and redis.call('EXISTS', q.base .. 'wait') == 0 then
+            redis.call('XADD', q.base .. 'events', 'MAXLEN', '~', q.kept, '*', 'event', 'drained')
+        end
     end
 end
 chime()

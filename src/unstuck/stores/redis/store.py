@@ -40,10 +40,11 @@ from unstuck.store import (
     Share,
 )
 from unstuck.stores.redis import bell, operate, rows
-from unstuck.stores.redis.checkup import checkup, read_infos, stranded
+from unstuck.stores.redis.checkup import checkup, read_infos
 from unstuck.stores.redis.lines import Lines, Queues
 from unstuck.stores.redis.place import Place
 from unstuck.stores.redis.rows import milliseconds
+from unstuck.stores.redis.stranded import stranded
 from unstuck.stores.telling import (
     COUNTED_PLACES,
     REMEMBER_WORKERS,

@@ -33,7 +33,7 @@ local function meet(q)
     end
     local removed = {}
     for _, id in ipairs(redis.call('ZRANGE', all, 0, -1)) do
-        if not there[id] then
+        if not there[id] and redis.call('EXISTS', q.base .. id) == 0 then
             removed[id] = true
             redis.call('ZREM', all, id)
             redis.call('SREM', q.base .. 'unstuck:cancelled', id)
