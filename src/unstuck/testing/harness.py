@@ -201,7 +201,7 @@ class RedisHarness:
 
     async def forget_lease(self, ref: Ref) -> None:
         base = self.base(ref.queue)
-        await self.client.hdel(f"{base}{ref.id}", "lease_until", "heartbeat_at")
+        await self.client.hdel(f"{base}{ref.id}", "heartbeat_at")
         await self.client.zrem(f"{base}unstuck:leases", ref.id)
         await self.client.delete(f"{base}{ref.id}:lock")
 

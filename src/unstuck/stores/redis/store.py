@@ -274,7 +274,7 @@ class RedisStore:
                 job = rows.job(queue, row)
                 jobs.append(job if fence is None else msgspec.structs.replace(job, fence=fence))
             except rows.UNREADABLE_BY as error:
-                held = fence if fence is not None else int(row[3][rows.FIELDS.index("fence")])
+                held = fence if fence is not None else int(rows.hashed(row)[b"fence"])
                 failure = msgspec.structs.replace(UNREADABLE, details={"why": str(error)[:200]})
                 aside.append(failed(Lease(queue, row[1].decode(), held), failure, event="quarantined"))
         await self.settle(aside)

@@ -136,7 +136,6 @@ local function postpone(q, id, run_at)
     local last = redis.call('ZREVRANGEBYSCORE', q.base .. 'delayed', whole(high), whole(low), 'WITHSCORES', 'LIMIT', 0, 1)
     local score = last[2] and math.min(high, last[2] + 1) or low
     redis.call('ZADD', q.base .. 'delayed', whole(score), id)
-    redis.call('HDEL', q.base .. id, 'place')
 end
 
 -- Take a job out of line; tells whether it was there.
@@ -176,7 +175,7 @@ local function classes(q, limit)
     if waiting[1] then
         local ids = {}
         for place = #waiting, 1, -1 do
-            ids[#ids + 1] = {waiting[place], 0}
+            ids[#ids + 1] = {waiting[place], '0'}
         end
         found[1] = {priority = 0, ids = ids}
     end
@@ -196,7 +195,7 @@ local function classes(q, limit)
         local some = redis.call('ZRANGEBYSCORE', key, head[2], '(' .. whole(from), 'WITHSCORES', 'LIMIT', 0, limit)
         local ids = {}
         for place = 1, #some, 2 do
-            ids[#ids + 1] = {some[place], tonumber(some[place + 1])}
+            ids[#ids + 1] = {some[place], some[place + 1]}
         end
         found[#found + 1] = {priority = priority, ids = ids}
     end
@@ -230,7 +229,7 @@ local function line(q, limit, ranked)
             break
         end
         local one = best.ids[best.at]
-        taken[#taken + 1] = {q = q, id = one[1], score = one[2], rank = best.rank}
+        taken[#taken + 1] = {q = q, id = one[1], place = one[2], rank = best.rank}
         step(best, best.at + 1)
     end
     return taken
