@@ -55,6 +55,8 @@ from unstuck.stores.telling import (
 
 log = logging.getLogger("unstuck.redis")
 
+AT_ONCE = 200  # jobs of one step that leases
+
 
 class RedisStore:
     """Every operation is one script, which the server carries out as one step."""
@@ -111,6 +113,23 @@ class RedisStore:
         ]
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
+        if len(queues) != 1 or limit <= AT_ONCE:
+            return await self._lease(queues, limit, owner)
+        # Several short steps hold the server up for less, and while it takes the next we read what the last one took.
+        [(queue, share)] = queues.items()
+        many = min(limit, share.limit)
+        parts = [min(AT_ONCE, many - taken) for taken in range(0, many, AT_ONCE)]
+        asked = [self._lease({queue: share._replace(limit=part)}, part, owner) for part in parts]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if errors := [answer for answer in answers if isinstance(answer, BaseException)]:
+            if len(errors) == len(answers):
+                raise errors[0]
+            log.warning("some jobs could not be leased: %s", errors[0])  # what the others took is ours to run
+        found = [answer for answer in answers if isinstance(answer, list) and answer]
+        found.sort(key=lambda jobs: rows.rank(jobs[0]))  # they may have been carried out in another order
+        return [job for jobs in found for job in jobs]
+
+    async def _lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
         if not queues or limit < 1:
             return []
         shares = [

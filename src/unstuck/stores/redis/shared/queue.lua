@@ -76,9 +76,14 @@ local function active(q)
     return q.active
 end
 
--- Tell BullMQ's listeners.
+-- Tell BullMQ's listeners. What is too old is forgotten once a step.
 local function say(q, event, id, ...)
-    redis.call('XADD', q.base .. 'events', 'MAXLEN', '~', q.kept, '*', 'event', event, 'jobId', id, ...)
+    if q.trimmed then
+        redis.call('XADD', q.base .. 'events', '*', 'event', event, 'jobId', id, ...)
+    else
+        redis.call('XADD', q.base .. 'events', 'MAXLEN', '~', q.kept, '*', 'event', event, 'jobId', id, ...)
+        q.trimmed = true
+    end
 end
 
 -- Write an event of ours. It is in one line with all others of its queue, and its job knows its number.
