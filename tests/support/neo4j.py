@@ -136,7 +136,7 @@ class Neo4j(Server):
 def _run(driver: neo4j.Driver, text: str, database: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
     """At once: what the driver has for this would try for half a minute."""
     with driver.session(database=database) as session:
-        return [tuple(row.values()) for row in session.run(neo4j.Query(text), params)]  # type: ignore[arg-type]
+        return [tuple(row.values()) for row in session.run(neo4j.Query(text), params)]
 
 
 def version() -> str:
@@ -167,7 +167,7 @@ def _fetch(folder: Path) -> None:
         fetched = Path(made, "neo4j")
         lib, plugins = fetched / "lib", fetched / "plugins"
         plugins.mkdir(parents=True)
-        ask = ["mvn", "-B", "-q", "-f", POM, COPY, "-DincludeScope=runtime", f"-DoutputDirectory={lib}"]
+        ask = ["mvn", "-B", "-q", "-f", str(POM), COPY, "-DincludeScope=runtime", f"-DoutputDirectory={lib}"]
         done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=1800)
         if done.returncode:
             missing(f"Neo4j ({done.stdout[-500:]})", "let Maven reach its repository")
