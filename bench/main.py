@@ -15,17 +15,25 @@ from datetime import UTC, datetime
 from bench.contestant import OUT
 from bench.plan import SMALL, Plan
 from bench.postgres_rounds import PostgresRounds
+from bench.redis_rounds import RedisRounds
 from bench.report import table
 from bench.rounds import Rounds
 from bench.sqlite_rounds import SQLiteRounds
 
-STORES: dict[str, type[SQLiteRounds | PostgresRounds]] = {"sqlite": SQLiteRounds, "postgres": PostgresRounds}
+STORES: dict[str, type[SQLiteRounds | PostgresRounds | RedisRounds]] = {
+    "sqlite": SQLiteRounds,
+    "postgres": PostgresRounds,
+    "redis": RedisRounds,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__)
     parser.add_argument(
-        "--store", choices=STORES, action="append", help="sqlite or postgres (default: one after the other)"
+        "--store",
+        choices=STORES,
+        action="append",
+        help="sqlite, postgres or redis (default: one after the other)",
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--concurrency", type=int, default=100, help="of our worker (default 100)")

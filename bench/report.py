@@ -81,10 +81,16 @@ RATIOS = {
         Ratio("beside finished", ("beside nothing",), 0.9),
         Ratio("with snapshot", ("without snapshot",), 0.5),
     ),
+    "redis": (
+        Ratio("bulk", ("bullmq",), 1.0),
+        Ratio("drain", ("bullmq",), 1.2),
+        Ratio("drain", ("dramatiq", "taskiq"), 3.0),
+    ),
 }
 BELOW = {
     "sqlite": {"latency p50": 15.0, "memory": 80.0},
     "postgres": {"latency p50": 5.0, "reaper": 5.0},
+    "redis": {"latency p50": 3.0},
 }
 
 

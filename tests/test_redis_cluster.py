@@ -19,9 +19,12 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(params=[pytest.param("cluster", marks=pytest.mark.long)])
-async def harness(cluster: Cluster) -> AsyncIterator[RedisHarness]:
-    async with RedisHarness(cluster.url, cluster=True) as harness:
+@pytest.fixture(
+    params=[pytest.param(False, marks=pytest.mark.long), pytest.param(True, marks=pytest.mark.long)],
+    ids=["one-slot", "spread"],
+)
+async def harness(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[RedisHarness]:
+    async with RedisHarness(cluster.url, cluster=True, spread=request.param) as harness:
         yield harness
 
 
@@ -41,7 +44,7 @@ async def test_a_worker_consumes_again_when_another_master_took_over(
         async with at_work(app):
             assert await (await first.enqueue(1)).result(10) == 1
             assert await (await second.enqueue(2)).result(10) == 2
-            dead = cluster.master_of(f"{harness.prefix}:x")
+            dead = cluster.master_of(harness.base("one"))
             await asyncio.to_thread(dead.kill9)
 
             async def again() -> int:
@@ -53,3 +56,4 @@ async def test_a_worker_consumes_again_when_another_master_took_over(
             assert await until_async(again, 60, "a job to be done again") == 3
             assert await (await second.enqueue(4)).result(10) == 4
             await asyncio.to_thread(dead.start)
+            await until_async(cluster.complete, 60, "the cluster to be complete again")

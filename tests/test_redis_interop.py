@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.bullmq_python import produce
 from support.node import NEWEST, OLDEST, Node
 from support.redis import Redis
 from support.waiting import until_async
@@ -117,6 +118,51 @@ async def test_our_worker_runs_what_node_enqueued(harness: RedisHarness, bull: B
     assert [kind for kind, id_ in seen["events"] if id_ == dead] == [
         "added", "waiting", "active", "failed", "retries-exhausted",
     ]  # fmt: skip
+    assert await harness.store.verify() == []
+
+
+async def test_our_worker_runs_what_bullmqs_package_for_python_enqueued(
+    harness: RedisHarness, redis7: Redis
+) -> None:
+    async with Unstuck(harness.url) as app:
+
+        @app.task(queue=QUEUE)
+        async def send(to: str) -> str:
+            return f"sent to {to}"
+
+        @app.task(queue=QUEUE)
+        async def hopeless(to: str) -> None:
+            raise ConnectionError("no such address")
+
+        once = {"task": "send", "data": {"to": "dan"}, "opts": {"deduplication": {"id": "once"}}}
+        single = [
+            {"task": "send", "data": {"to": "ann"}, "opts": {}},
+            {"task": "send", "data": {"to": "bob"}, "opts": {"delay": 300}},
+            {"task": "send", "data": {"to": "cid"}, "opts": {"priority": 3, "jobId": "mine"}},
+            once,
+            once,
+            {"task": "hopeless", "data": {"to": "eve"}, "opts": {"attempts": 2, "backoff": 10}},
+        ]
+        bulk = [{"task": "send", "data": {"to": f"{n}"}, "opts": {"attempts": 3}} for n in range(20)]
+        ids = await asyncio.to_thread(produce, redis7.port, harness.prefix, QUEUE, single, bulk)
+        async with at_work(app):
+
+            async def over() -> bool:
+                return sum(job.finished_at is not None for job in (await stored(harness)).values()) == 25
+
+            await until_async(over, 20, "all jobs to end")
+
+    jobs = await stored(harness)
+    assert ids[2] == "mine"
+    assert ids[3] == ids[4]
+    assert [jobs[id_].result for id_ in ids[:4]] == [
+        "sent to ann",
+        "sent to bob",
+        "sent to cid",
+        "sent to dan",
+    ]
+    assert (jobs[ids[5]].status, jobs[ids[5]].attempts) == (Status.FAILED, 2)
+    assert sum(job.max_attempts == 3 and job.status is Status.COMPLETED for job in jobs.values()) == 20
     assert await harness.store.verify() == []
 
 

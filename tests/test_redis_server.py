@@ -234,7 +234,7 @@ async def test_a_full_server_refuses_new_jobs_loudly_and_lets_the_others_be_done
     "url",
     [
         "redis://h/0?prefix=a:b", "redis://h/0?prefix=", "redis://h/0?events=some", "redis://h/0?careless=maybe",
-        "redis://h/0?colour=red", "redis://h/0?cluster=yes", "redis://h/0?cluster=some", "redis://h/0?replicas=many", "redis://h:port/0", "redis://h/0#x",
+        "redis://h/0?colour=red", "unix:///s?cluster=yes", "redis://h/0?cluster=some", "redis://h/0?replicas=many", "redis://h:port/0", "redis://h/0#x",
     ],
 )  # fmt: skip
 def test_a_url_that_cannot_be_is_refused_before_anything_happens(url: str) -> None:

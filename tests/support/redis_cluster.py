@@ -35,7 +35,7 @@ class Cluster:
         create = ["redis-cli", "--cluster", "create", *places, "--cluster-replicas", "1", "--cluster-yes"]
         try:
             subprocess.run(create, check=True, capture_output=True, timeout=60)
-            until(self._complete, 30, "the cluster to be complete")
+            until(self.complete, 30, "the cluster to be complete")
         except BaseException:
             self._stack.close()
             raise
@@ -49,35 +49,39 @@ class Cluster:
         return f"redis://127.0.0.1:{self.members[0].port}"
 
     def master_of(self, key: str) -> Redis:
+        return self._member(self._master(key))
+
+    def replicas_of(self, key: str) -> list[Redis]:
+        master = self._master(key)[0]
+        return [self._member(node) for node in self._nodes() if node[3] == master and "fail" not in node[2]]
+
+    def complete(self) -> bool:
+        """Whether every member knows three masters, each with a replica that could take over."""
+        infos = [say(member.port, "CLUSTER", "INFO") for member in self.members]
+        nodes = [say(member.port, "CLUSTER", "NODES") for member in self.members]
+        links = [say(member.port, "INFO", "replication") for member in self.members]
+        return (
+            all("cluster_state:ok" in info for info in infos)
+            and all(said.count("slave ") == 3 and "fail" not in said for said in nodes)
+            and sum("master_link_status:up" in link for link in links) == 3
+        )
+
+    def _master(self, key: str) -> list[str]:
         slot = int(self._any().command("CLUSTER", "KEYSLOT", key)[1:])
-        for line in self._nodes():
-            (
-                _,
-                place,
-                flags,
-                *_,
-            ) = line.split()
-            ranges = [part for part in line.split()[8:] if not part.startswith("[")]
-            spans = [tuple(map(int, part.split("-"))) for part in ranges]
-            if (
-                "master" in flags
-                and "fail" not in flags
-                and any(span[0] <= slot <= span[-1] for span in spans)
-            ):
-                port = int(place.split("@")[0].rpartition(":")[2])
-                [found] = [member for member in self.members if member.port == port]
-                return found
+        for node in self._nodes():
+            spans = [tuple(map(int, part.split("-"))) for part in node[8:] if not part.startswith("[")]
+            if "fail" not in node[2] and any(span[0] <= slot <= span[-1] for span in spans):
+                return node
         raise AssertionError(f"no master has slot {slot}")
+
+    def _member(self, node: list[str]) -> Redis:
+        port = int(node[1].split("@")[0].rpartition(":")[2])
+        [found] = [member for member in self.members if member.port == port]
+        return found
 
     def _any(self) -> Redis:
         return next(member for member in self.members if member.running)
 
-    def _nodes(self) -> list[str]:
-        return [line for line in self._any().command("CLUSTER", "NODES").splitlines() if " " in line]
-
-    def _complete(self) -> bool:
-        infos = [say(member.port, "CLUSTER", "INFO") for member in self.members]
-        nodes = [say(member.port, "CLUSTER", "NODES") for member in self.members]
-        return all("cluster_state:ok" in info for info in infos) and all(
-            said.count("slave ") == 3 for said in nodes
-        )
+    def _nodes(self) -> list[list[str]]:
+        """Of each node: its id, address, flags, the id of its master, four numbers, the slots it has."""
+        return [line.split() for line in self._any().command("CLUSTER", "NODES").splitlines() if " " in line]

@@ -115,10 +115,12 @@ def _postgres(parts: SplitResult, shown: str) -> Store:
 def _redis(parts: SplitResult, shown: str) -> Store:
     try:
         from unstuck.stores.redis.place import place
+        from unstuck.stores.redis.spread import SpreadStore
         from unstuck.stores.redis.store import RedisStore
     except ImportError as error:
         raise _missing(shown, error, "redis") from None
-    return RedisStore(place(parts, shown))
+    found = place(parts, shown)
+    return SpreadStore(found) if found.spread else RedisStore(found)
 
 
 def _neo4j(parts: SplitResult, shown: str) -> Store:

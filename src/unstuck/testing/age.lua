@@ -1,5 +1,6 @@
--- age: move every time that a store keeps into the past. KEYS are its register of queues; ARGV its prefix, milliseconds.
-local prefix, by = ARGV[1], tonumber(ARGV[2])
+-- age: move every time that a store keeps into the past. ARGV are milliseconds, what the keys of no queue begin with
+-- (empty: leave them alone), and what those of each queue begin with. KEYS say only where all of them are.
+local by, own = tonumber(ARGV[1]), ARGV[2]
 
 local function whole(number)
     return string.format('%.0f', number)
@@ -34,8 +35,8 @@ local function shift_job(key)
     end
 end
 
-for _, queue in ipairs(redis.call('SMEMBERS', KEYS[1])) do
-    local base = prefix .. ':' .. queue .. ':'
+for place = 3, #ARGV do
+    local base = ARGV[place]
     for _, id in ipairs(redis.call('ZRANGE', base .. 'unstuck:all', 0, -1)) do
         shift_job(base .. id)
     end
@@ -58,7 +59,9 @@ for _, queue in ipairs(redis.call('SMEMBERS', KEYS[1])) do
         redis.call('ZADD', told, number, number .. ' ' .. whole(at - by) .. ' ' .. rest)
     end
 end
-local own = prefix .. ':unstuck.'
+if own == '' then
+    return 1
+end
 shift_set(own .. 'seen', by)
 for _, hash in ipairs({'since', 'closed', 'slots'}) do
     shift_hash(own .. hash)

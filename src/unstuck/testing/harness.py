@@ -139,13 +139,17 @@ class PostgresHarness:
 
 
 class RedisHarness:
-    """``async with RedisHarness("redis://…")``: a new prefix on that server, whose keys are removed at the end."""
+    """``async with RedisHarness("redis://…")``: a new prefix on that server, whose keys are removed at the end.
 
-    def __init__(self, url: str, options: str = "", *, cluster: bool = False) -> None:
+    In a ``cluster`` all queues are in one slot, or ``spread`` over many.
+    """
+
+    def __init__(self, url: str, options: str = "", *, cluster: bool = False, spread: bool = False) -> None:
         self.prefix = f"harness-{secrets.token_hex(6)}"
         if cluster:
-            self.prefix = f"{{{self.prefix}}}"
+            self.prefix = self.prefix if spread else f"{{{self.prefix}}}"
             options += "&cluster=yes"
+        self._spread = spread
         self._cluster = cluster
         self._server = url
         self.url = f"{url}{'&' if '?' in url else '?'}prefix={self.prefix}{options}"
@@ -184,13 +188,21 @@ class RedisHarness:
     async def age(self, seconds: float) -> None:
         self._aged += seconds
         script = files("unstuck.testing").joinpath("age.lua").read_text(encoding="utf-8")
-        await self.client.eval(script, 1, f"{self.prefix}:unstuck.queues", self.prefix, round(seconds * 1000))
+        own = f"{self.prefix}:{{unstuck}}." if self._spread else f"{self.prefix}:unstuck."
+        queues = await self.client.smembers(f"{own}queues")
+        bases = [self.base(queue.decode()) for queue in queues]
+        for some, home in [([base], "") for base in bases] + [([], own)] if self._spread else [(bases, own)]:
+            await self.client.eval(script, 1, some[0] if some else own, round(seconds * 1000), home, *some)
 
     async def forget_lease(self, ref: Ref) -> None:
-        key = f"{self.prefix}:{ref.queue}:{ref.id}"
-        await self.client.hdel(key, "lease_until", "heartbeat_at")
-        await self.client.zrem(f"{self.prefix}:{ref.queue}:unstuck:leases", ref.id)
-        await self.client.delete(f"{key}:lock")
+        base = self.base(ref.queue)
+        await self.client.hdel(f"{base}{ref.id}", "lease_until", "heartbeat_at")
+        await self.client.zrem(f"{base}unstuck:leases", ref.id)
+        await self.client.delete(f"{base}{ref.id}:lock")
+
+    def base(self, queue: str) -> str:
+        """What all keys of a queue begin with."""
+        return f"{self.prefix}:{{{queue}}}:" if self._spread else f"{self.prefix}:{queue}:"
 
 
 _TIMES = {

@@ -13,9 +13,13 @@ MOST = 10_000  # of one kind in a queue that are looked at
 
 
 async def checkup(lines: Lines) -> list[Finding]:
-    info = await read_info(lines)
+    """In a cluster of all its servers; what is the same for several is said once."""
+    found: list[Finding] = []
     settings = await _settings(lines)
-    return [*_release(info, cluster=lines.place.cluster), *_eviction(info), *_durability(info, settings)]
+    for number, info in enumerate(await read_infos(lines)):
+        of = None if settings is None else settings[number]
+        found += _release(info, cluster=lines.place.cluster) + _eviction(info) + _durability(info, of)
+    return list(dict.fromkeys(found))
 
 
 async def stranded(lines: Lines) -> list[Finding]:
@@ -23,7 +27,10 @@ async def stranded(lines: Lines) -> list[Finding]:
     try:
         names = await _queues(lines)
         locked = [await _locked(lines, name) for name in names]
-        answers = await lines.run("stranded", names, locked=locked, most=MOST)
+        answers = [
+            (await lines.run("stranded", [name], locked=[of], most=MOST))[0]
+            for name, of in zip(names, locked, strict=True)
+        ]
     except StoreError as error:
         return [Finding("failure", f"its queues cannot be looked at: {error}", "mend that first")]
     found = []
@@ -44,6 +51,8 @@ async def _queues(lines: Lines) -> list[str]:
     """Those of the register, and those that are only seen by their keys."""
     prefix = f"{lines.place.prefix}:"
     seen = [key.removeprefix(prefix).removesuffix(":meta") for key in await lines.scan(f"{prefix}*:meta")]
+    if lines.place.spread:
+        seen = [name[1:-1] for name in seen if name.startswith("{") and name.endswith("}")]
     return sorted({*await lines.queues(), *(name for name in seen if ":" not in name)})
 
 
@@ -54,23 +63,27 @@ async def _locked(lines: Lines, queue: str) -> list[str]:
     ]
 
 
-async def read_info(lines: Lines) -> dict[str, str]:
-    """What the server says about itself. Managed servers forbid to ask for settings, but not this."""
-    said = (await lines.ask_server("INFO")).decode()
-    pairs = (line.split(":", 1) for line in said.splitlines() if ":" in line)
-    return {name: value.strip() for name, value in pairs}
+async def read_infos(lines: Lines) -> list[dict[str, str]]:
+    """What the servers say about themselves. Managed ones forbid to ask for settings, but not this."""
+    return [
+        {
+            name: value.strip()
+            for name, _, value in (line.partition(":") for line in said.decode().splitlines())
+        }
+        for said in await lines.ask_servers("INFO")
+    ]
 
 
-async def _settings(lines: Lines) -> dict[str, str] | None:
-    """None where the server does not tell."""
-    found: dict[str, str] = {}
+async def _settings(lines: Lines) -> list[dict[str, str]] | None:
+    """None where a server does not tell."""
     try:
-        for name in ("save", "appendfsync"):
-            words = [word.decode() for word in await lines.ask_server("CONFIG", "GET", name)]
-            found |= dict(zip(words[::2], words[1::2], strict=True))
+        asked = [await lines.ask_servers("CONFIG", "GET", name) for name in ("save", "appendfsync")]
     except StoreError:
         return None
-    return found
+    return [
+        dict(zip(words[::2], words[1::2], strict=True))
+        for words in ([word.decode() for answer in of for word in answer] for of in zip(*asked, strict=True))
+    ]
 
 
 def _release(info: Mapping[str, str], *, cluster: bool) -> list[Finding]:
@@ -81,7 +94,7 @@ def _release(info: Mapping[str, str], *, cluster: bool) -> list[Finding]:
     if known < OLDEST:
         found = [Finding("failure", f"{name} {release} is too old", "use Redis 6.2 or newer, or Valkey")]
     if info.get("cluster_enabled") == "1" and not cluster:
-        fix = "add cluster=yes to the store's URL, and a prefix in braces, such as prefix={bull}"
+        fix = "add cluster=yes to the store's URL, and prefix={bull} if all queues are to be on one server"
         found.append(Finding("failure", "the server is part of a cluster", fix))
     if info.get("role", "master") != "master":
         found.append(

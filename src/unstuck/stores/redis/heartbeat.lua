@@ -2,13 +2,19 @@
 -- needs: hold
 even_if_full()
 local me = ask.worker
-redis.call('ZADD', store .. 'seen', whole(now), me)
-redis.call('HSETNX', store .. 'since', me, whole(now))
-redis.call('HSET', store .. 'workers', me, ask.facts)
-for _, silent in ipairs(redis.call('ZRANGEBYSCORE', store .. 'seen', '-inf', '(' .. whole(now - ask.remember))) do
-    redis.call('ZREM', store .. 'seen', silent)
-    redis.call('HDEL', store .. 'since', silent)
-    redis.call('HDEL', store .. 'workers', silent)
+local function record()
+    redis.call('ZADD', store .. 'seen', whole(now), me)
+    redis.call('HSETNX', store .. 'since', me, whole(now))
+    redis.call('HSET', store .. 'workers', me, ask.facts)
+    for _, silent in ipairs(redis.call('ZRANGEBYSCORE', store .. 'seen', '-inf', '(' .. whole(now - ask.remember))) do
+        redis.call('ZREM', store .. 'seen', silent)
+        redis.call('HDEL', store .. 'since', silent)
+        redis.call('HDEL', store .. 'workers', silent)
+    end
+end
+
+if ask.facts then -- where queues are spread over a cluster it is recorded by a step of its own
+    record()
 end
 
 local verdicts, named = {}, {}

@@ -79,7 +79,7 @@ for place, share in ipairs(ask.shares) do
     local free = not q.paused and room(q, share) or 0
     if free > 0 then
         promote(q, PROMOTE_AT_ONCE)
-        local some = share[4] and lane_line(q, free, share[4]) or line(q, free, #ask.shares > 1)
+        local some = share[4] and lane_line(q, free, share[4]) or line(q, free, #ask.shares > 1 or ask.look)
         for order, one in ipairs(some) do
             one.order = order
             found[#found + 1] = one
@@ -97,6 +97,15 @@ if #ask.shares > 1 then
         end
         return one.order < other.order
     end)
+end
+
+if ask.look then -- for whoever compares several servers
+    local ranks = {}
+    for place, one in ipairs(found) do
+        ranks[place] = whole(one.rank)
+    end
+    chime()
+    return ranks
 end
 
 local jobs, taken = {}, {}

@@ -20,6 +20,7 @@ from unstuck.stores.redis.texts import scripts
 MOST = 8  # connections of one store at a time; who asks for more waits
 PATIENCE = 20.0  # seconds for an answer: nobody holds a lease much longer by default
 REPLICATED = 5.0  # seconds for replicas to have what was written
+LISTENING = 1000  # the same of one that listens, where each queue has a bell of its own
 SLICE = 5.0  # seconds for which the server is asked to wait for a bell
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,7 +41,7 @@ class Lines:
         self.place = place
         self._client = _client(place, PATIENCE, MOST)
         # Its answers may take as long as the server was asked to wait.
-        self._patient = _client(place, SLICE + PATIENCE, MOST)
+        self._patient = _client(place, SLICE + PATIENCE, LISTENING if place.spread else MOST)
         self._open = True
 
     async def run(self, name: str, queues: Iterable[str] = (), **ask: Any) -> Any:
@@ -58,13 +59,16 @@ class Lines:
 
     async def run_safely(self, name: str, queues: Iterable[str] = (), **ask: Any) -> Any:
         """As ``run``, and wait until as many replicas have what was written as the URL asks for."""
-        answer = await self.run(name, queues, **ask)
+        named = list(queues)
+        answer = await self.run(name, named, **ask)
         if wanted := self.place.replicas:
             # A connection that saw nothing newer would be told of nothing newer: write on it, then wait on it.
+            mark = self.place.own("mark", named[0] if named else None)
             with speaking_plainly():
                 async with self._client.pipeline(transaction=False) as pipeline:
-                    pipeline.execute_command("SET", self.place.own("mark"), "1")
-                    pipeline.execute_command("WAIT", wanted, round(REPLICATED * 1000))
+                    where = await self._where(mark)
+                    pipeline.execute_command("SET", mark, "1")
+                    pipeline.execute_command("WAIT", wanted, round(REPLICATED * 1000), **where)
                     _, there = await pipeline.execute()
             if there < wanted:
                 raise StoreUnavailable(
@@ -78,13 +82,17 @@ class Lines:
 
     async def scan(self, pattern: str) -> list[str]:
         """The names of keys that are there all the while."""
-        found, cursor = set[str](), "0"
-        while True:
-            [(place, some)] = await self.together([["SCAN", cursor, "MATCH", pattern, "COUNT", 1000]])
-            found |= {key.decode() for key in some}
-            cursor = place.decode()
-            if cursor == "0":
-                return sorted(found)
+        found = set[str]()
+        for where in await self._primaries():
+            cursor = b"0"
+            while True:
+                words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                with speaking_plainly():
+                    cursor, some = await self._client.execute_command(*words, **where)
+                found |= {key.decode() for key in some}
+                if cursor == b"0":
+                    break
+        return sorted(found)
 
     async def ask(self, *command: Any) -> Any:
         """The answer to a command about one key."""
@@ -93,18 +101,20 @@ class Lines:
             return await self._client.execute_command(*command)
 
     async def ask_server(self, *command: Any) -> Any:
-        """The answer to a command about no key; in a cluster, of the server that has ours."""
+        """The answer to a command about no key; in a cluster, of the server that has what belongs to no queue."""
         self.must_be_open()
         with speaking_plainly():
-            if not self.place.cluster:
-                return await self._client.execute_command(*command)
-            await self._client.initialize()
-            node = self._client.get_node_from_key(self.place.own("number"))
-            return await self._client.execute_command(*command, target_nodes=node)
+            where = await self._where(self.place.own("number"))
+            return await self._client.execute_command(*command, **where)
 
-    async def together(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """The answers to commands that all see the same moment."""
-        return list(await self.run("read", commands=commands))
+    async def ask_servers(self, *command: Any) -> list[Any]:
+        """The answers to a command about no key of every server that may have keys of ours."""
+        with speaking_plainly():
+            return [await self._client.execute_command(*command, **of) for of in await self._primaries()]
+
+    async def together(self, commands: Sequence[Sequence[Any]], queue: str | None = None) -> list[Any]:
+        """The answers to commands that all see the same moment, about this queue or about what belongs to none."""
+        return list(await self.run("read", [] if queue is None else [queue], commands=commands))
 
     async def listen(self, keys: Sequence[str], seconds: float) -> tuple[str, float] | None:
         """Take the first bell that rings: its kind and the time it names."""
@@ -112,6 +122,24 @@ class Lines:
         with speaking_plainly():
             rung = await self._patient.execute_command("BZPOPMIN", *keys, min(seconds, SLICE))
         return None if rung is None else (rung[1].decode(), float(rung[2]))
+
+    async def _where(self, key: str) -> dict[str, Any]:
+        """How the driver is told to ask the server that has a key."""
+        if not self.place.cluster:
+            return {}
+        await self._client.initialize()
+        return {"target_nodes": self._client.get_node_from_key(key)}
+
+    async def _primaries(self) -> list[dict[str, Any]]:
+        """How the driver is told to ask each server: those of the cluster, or the one that there is."""
+        self.must_be_open()
+        if not self.place.cluster:
+            return [{}]
+        with speaking_plainly():
+            await self._client.initialize()
+        if not self.place.spread:
+            return [await self._where(self.place.own("number"))]
+        return [{"target_nodes": node} for node in self._client.get_primaries()]
 
     async def close(self) -> None:
         self._open = False
@@ -152,6 +180,7 @@ def _client(place: Place, timeout: float, most: int) -> Any:
     if place.cluster:
         # Who asks for more than the driver allows is refused there, instead of waiting.
         client = RedisCluster(max_connections=16 * most, **common, **_for_cluster(place.connect))
+        del client.result_callbacks["SCAN"]  # it would put the answers of several servers together
     else:
         over_network = {} if "path" in place.connect else {"socket_keepalive": True}
         options: Any = {**common, **over_network, **place.connect}

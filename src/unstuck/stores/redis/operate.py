@@ -6,44 +6,52 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from unstuck.model import Event, Filter, Ref, Worker
+from unstuck.model import Event, Filter, Job, Ref, Worker
 from unstuck.store import Counts, Page
 from unstuck.stores import listing
 from unstuck.stores.redis import rows
 from unstuck.stores.redis.lines import Lines, Queues
 from unstuck.stores.telling import CANCELLED, MOST_BROKEN
 
+Found = tuple[Job, tuple[int, ...]]  # with the numbers that are its place in a listing
 
-async def find(lines: Lines, which: Filter, limit: int, cursor: str | None) -> Page:
+
+async def find(
+    lines: Lines, names: Sequence[str], which: Filter, limit: int, cursor: str | None
+) -> list[Found]:
+    """The first jobs of a listing, as it goes on behind the cursor."""
     number = at = None
     if cursor is not None:
         *end, number = listing.place(cursor, which)
         at = end[0] if end else None
-    names = await _queues(lines, which)
     found = await lines.run("find", names, which=rows.which(which), limit=limit, number=number, at=at)
-    jobs = [rows.shown(names[row[0] - 1], row) for row, _, _ in found]
-    if len(found) < limit:
-        return Page(jobs, None)
-    _, last, ended = found[-1]
-    return Page(jobs, f"{int(ended)}.{int(last)}" if listing.by_finish(which) else f"{int(last)}")
+    by_finish = listing.by_finish(which)
+    return [
+        (rows.shown(names[row[0] - 1], row), (int(end), int(born)) if by_finish else (int(born),))
+        for row, born, end in found
+    ]
 
 
-async def finished(lines: Lines, name: str, which: Filter, limit: int) -> int:
+def page(found: Sequence[Found], limit: int) -> Page:
+    jobs = [job for job, _ in found]
+    return Page(jobs, None if len(found) < limit else ".".join(str(number) for number in found[-1][1]))
+
+
+async def finished(lines: Lines, names: Sequence[str], name: str, which: Filter, limit: int) -> int:
     """Requeue or delete finished jobs."""
     if which.ids == () or which.status in ("pending", "processing"):
         return 0
-    return int(await lines.run(name, await _queues(lines, which), which=rows.which(which), limit=limit))
+    return int(await lines.run(name, names, which=rows.which(which), limit=limit))
 
 
-async def count(lines: Lines) -> list[Counts]:
-    names = await lines.queues()
+async def count(lines: Lines, names: Sequence[str]) -> list[Counts]:
     answers = await lines.run("count", names)
     found = (rows.counts(name, row) for name, row in zip(names, answers, strict=True))
     return [counts for counts in found if counts is not None]
 
 
-async def verify(lines: Lines) -> list[str]:
-    found = await lines.run("verify", await lines.queues(), limit=MOST_BROKEN)
+async def verify(lines: Lines, names: Sequence[str]) -> list[str]:
+    found = await lines.run("verify", names, limit=MOST_BROKEN)
     return [f"{rule.decode()}: job {id_.decode()} of queue {queue.decode()}" for rule, queue, id_ in found]
 
 
@@ -62,9 +70,9 @@ async def workers(lines: Lines) -> list[Worker]:
     ]
 
 
-async def events(lines: Lines, behind: int, limit: int) -> list[Event]:
+async def events(lines: Lines, names: Sequence[str], behind: int, limit: int) -> list[Event]:
     """Those of all queues, read in the same moment, or one of them would be passed by."""
-    if not (names := await lines.queues()):
+    if not names:
         return []
     keys = [lines.place.of(name, "unstuck:events") for name in names]
     answers = await lines.together(
@@ -81,7 +89,7 @@ async def job_events(lines: Lines, job: Ref, behind: int, limit: int) -> list[Ev
         return []
     key = lines.place.of(job.queue, "unstuck:events")
     answers = await lines.together(
-        [["ZRANGEBYSCORE", key, number, number] for number in map(bytes.decode, later)]
+        [["ZRANGEBYSCORE", key, number, number] for number in map(bytes.decode, later)], job.queue
     )
     return [rows.event(job.queue, text) for texts in answers for text in texts]
 
@@ -103,7 +111,8 @@ async def edit(lines: Lines, refs: Sequence[Ref], priority: int | None, run_at: 
     return int(await lines.run("edit", queues, refs=_refs(refs, queues), **facts))
 
 
-async def _queues(lines: Lines, which: Filter) -> list[str]:
+async def queues(lines: Lines, which: Filter) -> list[str]:
+    """Those that a filter may mean jobs of."""
     return await lines.queues() if which.queue is None else [which.queue]
 
 

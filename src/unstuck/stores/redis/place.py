@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlunsplit
 
@@ -25,7 +26,8 @@ _RESERVED = {
 class Place:
     """``careless`` means that a server which may lose acknowledged jobs is used nevertheless.
 
-    In a ``cluster`` all keys are in one slot, which their prefix decides: a step may be about several queues.
+    In a ``cluster`` a prefix in braces keeps all keys in one slot. Under another one they are ``spread``: each queue has a
+    slot, that of its name, which is in braces then; what belongs to no queue has one of its own.
     """
 
     connect: dict[str, Any] = field(repr=False)  # it has the password
@@ -35,16 +37,37 @@ class Place:
     cluster: bool
     replicas: int = 0  # that must have a job before its enqueueing is answered
 
-    def keys(self, queues: Iterable[str]) -> list[str]:
-        """The keys of a script: the store's counter and register, and one of each queue."""
-        return [self.own("number"), self.own("queues"), *(self.of(queue, "meta") for queue in queues)]
+    @cached_property
+    def spread(self) -> bool:
+        return self.cluster and not self.prefix.startswith("{")
 
-    def own(self, name: str) -> str:
-        """A key of this store that belongs to no queue. BullMQ's keys have a colon more, so none is like it."""
-        return f"{self.prefix}:unstuck.{name}"
+    def keys(self, queues: Sequence[str]) -> list[str]:
+        """The keys of a script: the store's counter and register, and one of each queue."""
+        beside = queues[0] if queues else None
+        metas = (self.of(queue, "meta") for queue in queues)
+        return [self.own("number", beside), self.own("queues", beside), *metas]
+
+    def own(self, name: str, beside: str | None = None) -> str:
+        """A key of this store that belongs to no queue, or where they are spread, to the queue that it is beside.
+
+        BullMQ's keys have a colon more, so none is like it.
+        """
+        if not self.spread:
+            return f"{self.prefix}:unstuck.{name}"
+        return f"{self.prefix}:{{unstuck}}.{name}" if beside is None else self.of(beside, f"unstuck:{name}")
 
     def of(self, queue: str, name: str) -> str:
-        return f"{self.prefix}:{queue}:{name}"
+        return f"{self.prefix}:{{{queue}}}:{name}" if self.spread else f"{self.prefix}:{queue}:{name}"
+
+    def check(self, queue: str, id_: str) -> None:
+        """Refuse what would be the name of another key, or in another slot."""
+        if ":" in queue or not queue or (self.spread and ("{" in queue or "}" in queue)):
+            braces = ", and no braces where each queue has a slot" if self.spread else ""
+            raise ConfigError(f"queue {queue[:60]!r} is not allowed on Redis: a name has no colon{braces}")
+        if ":" in id_ or not id_ or id_ in _RESERVED:
+            raise ConfigError(
+                f"job id {id_[:60]!r} is not allowed on Redis: no colon, and none of BullMQ's own words"
+            )
 
 
 def place(parts: SplitResult, shown: str) -> Place:
@@ -57,15 +80,10 @@ def place(parts: SplitResult, shown: str) -> Place:
     if cluster not in ("no", "yes"):
         raise ConfigError(f"store option cluster={cluster!r} is not allowed: no (the default) or yes")
     replicas = options.pop("replicas", "0")
-    if not replicas.isdecimal() or int(replicas) > 100 or (cluster == "yes" and replicas != "0"):
+    if not replicas.isdecimal() or int(replicas) > 100:
         raise ConfigError(
             f"store option replicas={replicas[:20]!r} is not allowed: how many replicas must have a job before it is "
-            "acknowledged, 0 (the default) to 100, and not in a cluster"
-        )
-    if cluster == "yes" and not prefix.startswith("{"):
-        raise ConfigError(
-            f"store option prefix={prefix[:60]!r} is not allowed in a cluster: write it in braces, such as "
-            "prefix={bull}, so that all keys are in one slot"
+            "acknowledged, 0 (the default) to 100"
         )
     if not _PREFIX.fullmatch(prefix):
         raise ConfigError(
@@ -83,6 +101,10 @@ def place(parts: SplitResult, shown: str) -> Place:
         raise ConfigError(
             f"store option {unknown[0]!r} is not known: redis takes prefix, events, careless, cluster, replicas, db and {', '.join(_TLS)}"
         )
+    if cluster == "yes" and parts.scheme == "unix":
+        raise ConfigError(
+            f"store {shown} is one server by its socket: a cluster is redis://host:6379?cluster=yes"
+        )
     if parts.fragment:
         raise ConfigError(f"store {shown} has a '#': write it as %23 if it is part of the password")
     try:
@@ -92,13 +114,3 @@ def place(parts: SplitResult, shown: str) -> Place:
     except (ValueError, TypeError):
         raise ConfigError(f"store {shown} is no address of a Redis server: redis://host:6379/0") from None
     return Place(dict(connect), prefix, events == "all", careless == "yes", cluster == "yes", int(replicas))
-
-
-def check_address(queue: str, id_: str) -> None:
-    """Refuse what would be the name of another key."""
-    if ":" in queue or not queue:
-        raise ConfigError(f"queue {queue[:60]!r} is not allowed on Redis: a name has no colon")
-    if ":" in id_ or not id_ or id_ in _RESERVED:
-        raise ConfigError(
-            f"job id {id_[:60]!r} is not allowed on Redis: no colon, and none of BullMQ's own words"
-        )

@@ -20,6 +20,7 @@ _PASSING_TOO = (
     exceptions.ClusterDownError,
     exceptions.TryAgainError,
     exceptions.MasterDownError,
+    exceptions.AskError,  # and MovedError: it moved again and again
 )
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH", "invalid DB", "DB index")
 _KNOWN = (
@@ -47,6 +48,13 @@ def speaking_plainly() -> Iterator[None]:
         if isinstance(error, _PASSING_TOO) or text.startswith(_PASSING):
             raise StoreUnavailable(f"the server cannot be used now: {text}") from error
         raise StoreError(f"the server refused: {text}") from error
+    except exceptions.RedisClusterException as error:
+        text = said(error)
+        if "not enabled" in text:
+            raise ConfigError(
+                f"the server is none of a cluster: take cluster=yes from the store's URL ({text})"
+            ) from None
+        raise StoreUnavailable(f"the cluster cannot be used now: {text}") from error
     except exceptions.RedisError as error:
         raise StoreError(f"the server refused: {said(error)}") from error
 

@@ -1,5 +1,5 @@
 -- settle: end leases. State, events, counters, pauses and follow-up jobs are one step; what does not apply does nothing.
--- needs: line, erase, parent, finish, hold, add
+-- needs: line, erase, parent, finish, hold, add, outbox
 -- An outcome is place of queue, id, fence, word, delay, result, crashed, pause, and of a failure: text, category, code,
 -- message, stack trace. A job that goes back without a delay keeps its run_at, and with it its old place in line.
 local FINISHED = {completed = 'completed', failed = 'failed'}
@@ -103,6 +103,9 @@ for place, outcome in ipairs(ask.outcomes) do
         reasons[outcome[1]] = outcome[8] or reasons[outcome[1]]
         for _, job in ipairs(ask.follow[place]) do
             jobs[#jobs + 1] = job
+        end
+        if ask.abroad then -- for queues on other servers
+            leave_for_others(ask.abroad[place])
         end
     end
 end

@@ -40,9 +40,9 @@ from unstuck.store import (
     Share,
 )
 from unstuck.stores.redis import bell, operate, rows
-from unstuck.stores.redis.checkup import checkup, read_info, stranded
+from unstuck.stores.redis.checkup import checkup, read_infos, stranded
 from unstuck.stores.redis.lines import Lines, Queues
-from unstuck.stores.redis.place import Place, check_address
+from unstuck.stores.redis.place import Place
 from unstuck.stores.redis.rows import milliseconds
 from unstuck.stores.telling import (
     COUNTED_PLACES,
@@ -79,7 +79,7 @@ class RedisStore:
             await lines.close()
 
     def twin(self) -> RedisStore:
-        return RedisStore(self._place)
+        return type(self)(self._place)
 
     async def migrate(self) -> None:
         """There is no schema; but a server that loses jobs is refused here, unless the URL says otherwise."""
@@ -93,16 +93,16 @@ class RedisStore:
                 log.warning("%s (%s)", finding.what, finding.fix)
 
     async def clock(self) -> Clock:
-        info = await read_info(self._opened())
+        infos = await read_infos(self._opened())
         seconds, micro = await self._opened().ask_server("TIME")
         now = rows.at(int(seconds) * 1000 + int(micro) / 1000)
-        return Clock(now, max(0.001, float(info.get("uptime_in_seconds", "0"))))
+        return Clock(now, max(0.001, min(float(info.get("uptime_in_seconds", "0")) for info in infos)))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not jobs:
             return []
         queues = Queues()
-        facts = {"jobs": _new(jobs, queues), "routine": self._place.all_events}
+        facts = {"jobs": self._new(jobs, queues), "routine": self._place.all_events}
         answers = await self._opened().run_safely("enqueue", queues, **facts)
         return [
             Enqueued(job.queue, job.id, created=bool(created), same=bool(same))
@@ -122,14 +122,13 @@ class RedisStore:
         return await self._readable([(names[row[0] - 1], row, None) for row in taken])
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
+        return await self._beat(worker, worker.queues, beats, **recorded(worker))
+
+    async def _beat(self, worker: Worker, of: Iterable[str], beats: Sequence[Beat], **ask: Any) -> Pulse:
         queues = Queues()
-        facts = rows.json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
         said = [rows.beat(beat, queues[beat.lease.queue]) for beat in beats]
-        queues |= {queue: queues[queue] for queue in worker.queues}
-        remember = milliseconds(REMEMBER_WORKERS)
-        verdicts, strangers = await self._run(
-            "heartbeat", queues, worker=worker.id, facts=facts, remember=remember, beats=said
-        )
+        queues |= {queue: queues[queue] for queue in of}
+        verdicts, strangers = await self._run("heartbeat", queues, worker=worker.id, beats=said, **ask)
         names = list(queues)
         return Pulse(
             {beat.lease: Verdict(word.decode()) for beat, word in zip(beats, verdicts, strict=True)},
@@ -137,8 +136,9 @@ class RedisStore:
         )
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
-        if not outcomes:
-            return []
+        return await self._settle(outcomes) if outcomes else []
+
+    async def _settle(self, outcomes: Sequence[Outcome], **ask: Any) -> list[Settled]:
         queues = Queues()
         all_events = self._place.all_events
         answers = await self._run(
@@ -149,8 +149,9 @@ class RedisStore:
                 [n + 1, type_, rows.json_text(details)] for n, type_, details in told(outcomes, all_events)
             ],
             counts=[[n + 1, name] for n, outcome in enumerate(outcomes) if (name := reaped(outcome))],
-            follow=[_new(outcome.then, queues) for outcome in outcomes],
+            follow=[self._new(outcome.then, queues) for outcome in outcomes],
             routine=all_events,
+            **ask,
         )
         return [Settled(answer.decode()) for answer in answers]
 
@@ -198,7 +199,7 @@ class RedisStore:
 
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
         queues = Queues()
-        facts = {"schedule": schedule, "slot": rows.instant(slot), "jobs": _new(jobs, queues)}
+        facts = {"schedule": schedule, "slot": rows.instant(slot), "jobs": self._new(jobs, queues)}
         return bool(await self._opened().run_safely("tick", queues, routine=self._place.all_events, **facts))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
@@ -210,16 +211,18 @@ class RedisStore:
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.ids == () or limit < 1:
             return Page([], None)
-        return await operate.find(self._opened(), which, limit, cursor)
+        lines = self._opened()
+        found = await operate.find(lines, await operate.queues(lines, which), which, limit, cursor)
+        return operate.page(found, limit)
 
     async def count(self) -> list[Counts]:
-        return await operate.count(self._opened())
+        return await operate.count(self._opened(), await self._opened().queues())
 
     async def checkup(self) -> list[Finding]:
         return [*await checkup(self._opened()), *await stranded(self._opened())]
 
     async def verify(self) -> list[str]:
-        return await operate.verify(self._opened())
+        return await operate.verify(self._opened(), await self._opened().queues())
 
     async def workers(self) -> list[Worker]:
         return await operate.workers(self._opened())
@@ -228,13 +231,13 @@ class RedisStore:
         behind = int(after) if after is not None and after.isdecimal() else 0
         if job is not None:
             return await operate.job_events(self._opened(), job, behind, limit)
-        return await operate.events(self._opened(), behind, limit)
+        return await self._events(behind, limit)
 
     async def requeue(self, which: Filter, limit: int = 1000) -> int:
-        return await operate.finished(self._opened(), "requeue", which, limit)
+        return await self._finished("requeue", which, limit)
 
     async def delete(self, which: Filter, limit: int = 1000) -> int:
-        return await operate.finished(self._opened(), "delete", which, limit)
+        return await self._finished("delete", which, limit)
 
     async def cancel(self, refs: Sequence[Ref]) -> int:
         return await operate.cancel(self._opened(), refs) if refs else 0
@@ -254,6 +257,13 @@ class RedisStore:
 
     async def resume(self, queue: str) -> bool:
         return bool(await self._run("resume", [queue]))
+
+    async def _events(self, behind: int, limit: int) -> list[Event]:
+        return await operate.events(self._opened(), await self._opened().queues(), behind, limit)
+
+    async def _finished(self, step: str, which: Filter, limit: int) -> int:
+        lines = self._opened()
+        return await operate.finished(lines, await operate.queues(lines, which), step, which, limit)
 
     async def _readable(self, found: Iterable[tuple[str, rows.Row, int | None]]) -> list[Job]:
         """The jobs that can be read, with their new fences; the others are put aside, so that they hold up nobody."""
@@ -277,8 +287,13 @@ class RedisStore:
             raise StoreUnavailable("the store is not open: use it inside 'async with'")
         return self._lines
 
+    def _new(self, jobs: Iterable[NewJob], queues: Queues) -> list[list[Any]]:
+        for job in jobs:
+            self._place.check(job.queue, job.id)
+        return [rows.new_job(job, queues[job.queue]) for job in jobs]
 
-def _new(jobs: Iterable[NewJob], queues: Queues) -> list[list[Any]]:
-    for job in jobs:
-        check_address(job.queue, job.id)
-    return [rows.new_job(job, queues[job.queue]) for job in jobs]
+
+def recorded(worker: Worker) -> dict[str, Any]:
+    """What heartbeat.lua writes down of a worker, and for how long it is remembered."""
+    facts = rows.json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
+    return {"facts": facts, "remember": milliseconds(REMEMBER_WORKERS)}

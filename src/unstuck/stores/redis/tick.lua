@@ -1,9 +1,12 @@
 -- tick: note that a schedule fires for a slot and enqueue its jobs, unless it did so for this or a later one.
--- needs: line, add
+-- needs: line, add, outbox
 if tonumber(redis.call('HGET', store .. 'slots', ask.schedule) or '-inf') >= ask.slot then
     return 0
 end
 redis.call('HSET', store .. 'slots', ask.schedule, whole(ask.slot))
+if ask.abroad then
+    leave_for_others(ask.abroad)
+end
 if ask.jobs[1] then
     add_all(ask.jobs, ask.routine)
     chime()
