@@ -7,7 +7,7 @@ CALL () {
     AND ((c.lock_until IS NULL AND coalesce(c.heartbeat_at, c.started_at, c.run_at, c.created_at, 0) < timestamp() - $grace)
       OR c.heartbeat_at > timestamp() + 60000)
   WITH c ORDER BY c.id LIMIT $limit
-  SET c.status = c.status
+  SET c.id = c.id
   WITH collect(c) AS locked
   WITH locked, datetime.realtime().epochMillis AS now
   UNWIND locked AS j

@@ -2,7 +2,7 @@
 CALL () {
   UNWIND $addresses AS address
   MATCH (c:{label} {id: address})
-  SET c.status = c.status
+  SET c.id = c.id
   WITH collect(c) AS locked
   WITH locked, datetime.realtime().epochMillis AS now
   UNWIND locked AS j

@@ -8,9 +8,9 @@ from unstuck.stores.neo4j.migrate import PACKAGE, version
 from unstuck.stores.statements import statements
 
 OLDEST = (5, 23)  # the first with CALL (variable) { … }
-_COMPONENTS = "CALL dbms.components() YIELD name, versions, edition WHERE name = 'Neo4j Kernel' RETURN [versions[0], edition] AS answer"
-_APOC = "SHOW PROCEDURES YIELD name WHERE name = 'apoc.periodic.iterate' RETURN count(*) AS answer"
-_INDEXES = "SHOW INDEXES YIELD name, state, labelsOrTypes WHERE state <> 'ONLINE' AND labelsOrTypes[0] STARTS WITH $label RETURN collect(name) AS answer"
+_COMPONENTS = "CALL dbms.components() YIELD name, versions, edition WHERE name = 'Neo4j Kernel' RETURN versions[0], edition"
+_APOC = "SHOW PROCEDURES YIELD name WHERE name = 'apoc.periodic.iterate' RETURN count(*)"
+_INDEXES = "SHOW INDEXES YIELD name, state, labelsOrTypes WHERE state <> 'ONLINE' AND labelsOrTypes[0] STARTS WITH $label RETURN collect(name)"
 
 
 async def checkup(lines: Lines) -> list[Finding]:
@@ -18,14 +18,15 @@ async def checkup(lines: Lines) -> list[Finding]:
 
 
 async def has_apoc(lines: Lines) -> bool:
-    return bool(await lines.ask_text(_APOC, {}))
+    [[found]] = await lines.rows(_APOC)
+    return bool(found)
 
 
 async def _schema(lines: Lines) -> list[Finding]:
     found, newest = await version(lines), len(statements(PACKAGE, ".cypher"))
     if found < newest:
         return [Finding("warning", f"schema version {found} of {newest}", "run: unstuck init")]
-    broken = await lines.ask_text(_INDEXES, {"label": lines.place.label})
+    [[broken]] = await lines.rows(_INDEXES, label=lines.place.label)
     if broken:
         fix = "wait until they are built, or drop them and run: unstuck init"
         return [Finding("failure", f"indexes that are not online: {', '.join(broken)}", fix)]
@@ -33,7 +34,7 @@ async def _schema(lines: Lines) -> list[Finding]:
 
 
 async def _release(lines: Lines) -> list[Finding]:
-    release, edition = await lines.ask_text(_COMPONENTS, {})
+    [[release, edition]] = await lines.rows(_COMPONENTS)
     numbers = [int(part) for part in release.split("-")[0].split(".")[:2]]
     if tuple(numbers) < OLDEST:
         return [Finding("failure", f"Neo4j {release} is too old", "use 5.26 or newer")]

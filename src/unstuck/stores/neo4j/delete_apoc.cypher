@@ -9,7 +9,7 @@ CALL () {
 CALL apoc.periodic.iterate(
   'UNWIND $addresses AS address RETURN address',
   'MATCH (c:{label} {id: address})
-   SET c.status = c.status
+   SET c.id = c.id
    WITH c AS j, address
    WHERE j.status IN ["completed", "failed"] AND j.processed_at < timestamp() - $older_than
    REMOVE j:{label}

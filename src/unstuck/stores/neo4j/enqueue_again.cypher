@@ -1,7 +1,7 @@
 // enqueue_again: start finished jobs over with new content. The fence goes on, so old leases stay refused.
 UNWIND $again AS row
 MATCH (c:{label} {id: row.address})
-SET c.status = c.status
+SET c.id = c.id
 WITH collect({c: c, row: row}) AS locked
 WITH locked, datetime.realtime().epochMillis AS now
 UNWIND locked AS one

@@ -1,11 +1,12 @@
-// fill: give jobs that others made, or put back, what this store needs to know of them. A bounded number at a time.
+// fill: give jobs that others made, or put back, what this store needs to know of them. A bounded number at a time. When
+// a holder was last heard is not known, but when he leased, or for how long.
 MATCH (c:{label})
 USING INDEX c:{label}(status)
 WHERE c.status = $status AND (
   c.fence IS NULL OR c.seq IS NULL OR (c.status = 'pending' AND c.rank IS NULL AND c.due_at IS NULL)
 )
 WITH c ORDER BY c.id LIMIT $limit
-SET c.status = c.status
+SET c.id = c.id
 WITH collect(c) AS locked
 WITH locked, datetime.realtime().epochMillis AS now
 UNWIND locked AS j
@@ -22,7 +23,11 @@ SET j += {
   due_at: CASE WHEN waits AND run_at > now THEN run_at END,
   lock_owner: CASE WHEN j.status = 'processing' THEN coalesce(j.lock_owner, 'unknown') END,
   lock_until: CASE WHEN j.status = 'processing' THEN j.lock_until END,
-  heartbeat_at: CASE WHEN j.status = 'processing' THEN j.heartbeat_at END,
+  heartbeat_at: CASE
+    WHEN j.status <> 'processing' THEN null
+    WHEN coalesce(j.heartbeat_at, j.started_at) IS NOT NULL THEN coalesce(j.heartbeat_at, j.started_at)
+    WHEN j.lock_until - $lease > now THEN now
+    ELSE j.lock_until - $lease END,
   processed_at: CASE WHEN j.status IN ['completed', 'failed'] THEN coalesce(j.processed_at, now) END
 }
 RETURN count(*) AS answer

@@ -4,7 +4,7 @@ CALL () { MATCH (c:{label}Counter) RETURN count(c) AS pieces }
 CALL (pieces) {
   WITH pieces WHERE pieces > $many
   MATCH (s:{label}Store {name: 'store'})
-  SET s.last = s.last
+  SET s.name = s.name
   WITH s
   MATCH (c:{label}Counter)
   WITH c.queue AS queue, c.name AS name, sum(c.value) AS value, collect(c) AS some

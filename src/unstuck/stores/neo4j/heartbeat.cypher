@@ -3,7 +3,7 @@
 CALL () {
   UNWIND $beats AS row
   MATCH (c:{label} {id: row.address})
-  SET c.fence = c.fence
+  SET c.id = c.id
   WITH collect({c: c, row: row}) AS locked
   WITH locked, datetime.realtime().epochMillis AS now
   UNWIND locked AS one

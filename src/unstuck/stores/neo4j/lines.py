@@ -11,17 +11,21 @@ from typing import Any, NamedTuple, TypeVar
 
 from neo4j import AsyncDriver, AsyncGraphDatabase, AsyncSession, AsyncTransaction, Query, exceptions
 
-from unstuck.errors import StoreUnavailable
+from unstuck.errors import SchemaError, StoreUnavailable
 from unstuck.stores.neo4j.place import Place
 from unstuck.stores.neo4j.plainly import LOST, passes, speaking_plainly
-from unstuck.stores.neo4j.texts import texts, together
+from unstuck.stores.neo4j.texts import guarded, texts
 
 T = TypeVar("T")
 PATIENCE = 20.0  # seconds for an answer; without it the server would wait for a lock for ever
 TRIES = 12
 SHORTEST, LONGEST = 0.005, 0.1  # seconds between two tries
 MOST = 8  # connections of one store at a time; who asks for more waits
-_IDENTITY = "CALL db.info() YIELD id RETURN id AS answer"
+_IDENTITY = """
+CALL db.info() YIELD id
+OPTIONAL MATCH (s:{label}Store {name: 'store'})
+RETURN id, s.birth
+"""
 
 
 class Asked(NamedTuple):
@@ -36,11 +40,15 @@ class _Waiting(NamedTuple):
     answer: asyncio.Future[Any]
 
 
+class _Elsewhere(Exception):
+    """The guard of a statement did not find our store: nothing was done."""
+
+
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
 class Lines:
-    """The driver's pool, which connects by itself again, and makes sure that the same database answers then."""
+    """The driver's pool, which connects by itself again; statements do nothing if another database answers then."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -57,7 +65,7 @@ class Lines:
             user_agent="unstuck",
         )
         self._known: str | None = None
-        self._doubted = True
+        self._birth: str | None = None
         self._waiting: list[_Waiting] = []
         self._under_way: set[asyncio.Task[None]] = set()
         self._open = True
@@ -74,15 +82,11 @@ class Lines:
 
     async def ask_text(self, text: str, params: dict[str, Any], *, safe: bool = True) -> Any:
         """The answer of a statement that is not among the files as it stands."""
-        [[answer]] = await self.rows(text, params, safe=safe)
-        return answer
+        return (await self._guarded(guarded(self.place.label, [text]), params, safe, PATIENCE))[0]
 
-    async def rows(
-        self, text: str, params: dict[str, Any], *, safe: bool = True, patience: float = PATIENCE
-    ) -> list[list[Any]]:
-        """All rows of a statement."""
-        work = partial(_run, text=text, params=params, patience=patience)
-        return await self._again(work, safe=safe, patience=patience)
+    async def rows(self, text: str, *, patience: float = PATIENCE, **params: Any) -> list[list[Any]]:
+        """All rows of a statement about the server or the schema."""
+        return await self._again(partial(_run, text=text, params=params, patience=patience), True, patience)
 
     async def share(self, name: str, params: dict[str, Any]) -> Any:
         """As ``ask``, in one transaction with the other kind that is asked for in the same moment.
@@ -107,24 +111,25 @@ class Lines:
             async with tx:
 
                 async def ask(name: str, params: dict[str, Any]) -> Any:
-                    return (await _rows(tx, self.texts[name], params))[0][0]
+                    return _here(await _rows(tx, self._text(name), params | {"birth": self._birth}))[0]
 
                 answer = await work(ask)
                 await tx.commit()
                 return answer
 
-        return await self._again(carry, safe=safe, patience=patience)
+        await self._recognised()
+        return await self._again(carry, safe, patience)
 
-    async def identify(self) -> str:
-        """The id of the database that answers; it must be the one that answered first."""
-        [[found]] = await self._once(partial(_run, text=_IDENTITY, params={}, patience=PATIENCE), PATIENCE)
+    async def identify(self) -> None:
+        """Ask which database answers. It must be the one that answered first."""
+        text = _IDENTITY.replace("{label}", self.place.label)
+        [[found, birth]] = await self._once(partial(_run, text=text, params={}, patience=PATIENCE), PATIENCE)
         if self._known is not None and found != self._known:
             raise StoreUnavailable(
                 f"another database answers at {self.place.uri} than before: nothing is written to it; "
                 "if that is meant, start again"
             )
-        self._known, self._doubted = found, False
-        return str(found)
+        self._known, self._birth = found, birth
 
     @property
     def known(self) -> bool:
@@ -148,17 +153,31 @@ class Lines:
             raise StoreUnavailable("the store is closed")
 
     async def _carry(self, asked: Sequence[Asked], *, safe: bool, patience: float = PATIENCE) -> list[Any]:
-        names = [one.name for one in asked]
-        text = self.texts[names[0]] if len(names) == 1 else self._together(tuple(names))
         params = {name: value for one in asked for name, value in one.params.items()}
-        [answers] = await self.rows(text, params, safe=safe, patience=patience)
-        return answers
+        return await self._guarded(self._text(*[one.name for one in asked]), params, safe, patience)
 
-    def _together(self, names: tuple[str, ...]) -> str:
-        key = " ".join(names)
+    def _text(self, *names: str) -> str:
+        key = " + ".join(("", *names))
         if key not in self.texts:
-            self.texts[key] = together([self.texts[name] for name in names])
+            self.texts[key] = guarded(self.place.label, [self.texts[name] for name in names])
         return self.texts[key]
+
+    async def _guarded(self, text: str, params: dict[str, Any], safe: bool, patience: float) -> list[Any]:
+        async def work(session: AsyncSession) -> list[Any]:
+            return _here(await _run(session, text, params | {"birth": self._birth}, patience))
+
+        await self._recognised()
+        return await self._again(work, safe, patience)
+
+    async def _recognised(self) -> None:
+        if self._birth is None:
+            self.must_be_open()
+            await self.identify()
+        if self._birth is None:
+            raise SchemaError(
+                f"database {self.place.database!r} has no jobs with the label {self.place.label}, or they were wiped: "
+                "run unstuck init"
+            )
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -190,9 +209,7 @@ class Lines:
             if not one.answer.done():  # cancelled meanwhile
                 one.answer.set_result(answer)
 
-    async def _again(
-        self, work: Callable[[AsyncSession], Awaitable[T]], *, safe: bool, patience: float = PATIENCE
-    ) -> T:
+    async def _again(self, work: Callable[[AsyncSession], Awaitable[T]], safe: bool, patience: float) -> T:
         """Two that wait for each other are a normal thing: the server undoes one of them, which starts over.
 
         If the connection was lost on the way, only what is safe is sent once more.
@@ -200,22 +217,22 @@ class Lines:
         self.must_be_open()
         lost = False
         for tries in range(TRIES):
-            if self._doubted and self._known is not None:
-                await self.identify()
             try:
                 return await self._once(work, patience)
+            except _Elsewhere:
+                self._birth = None
+                await self._recognised()
             except StoreUnavailable as error:
                 cause = error.__cause__
-                if isinstance(cause, LOST):
-                    self._doubted = True
-                again = isinstance(cause, exceptions.Neo4jError) and passes(cause)
-                if not again and not (safe and not lost and isinstance(cause, LOST)):
+                undone = isinstance(cause, exceptions.Neo4jError) and passes(cause)
+                once_more = safe and not lost and isinstance(cause, LOST)
+                if tries == TRIES - 1 or not (undone or once_more):
                     raise
-                lost = lost or isinstance(cause, LOST)
-                if tries == TRIES - 1:
-                    raise
+                lost = lost or once_more
             await asyncio.sleep(random.uniform(0.0, min(LONGEST, SHORTEST * 2**tries)))  # noqa: S311 - not a secret
-        raise AssertionError  # the last try has answered or raised
+        raise StoreUnavailable(
+            f"database {self.place.database!r} is not the same from one moment to the next"
+        )
 
     async def _once(self, work: Callable[[AsyncSession], Awaitable[T]], patience: float) -> T:
         with speaking_plainly(self.place.database):
@@ -226,6 +243,12 @@ class Lines:
     async def _session(self) -> AsyncIterator[AsyncSession]:
         async with self._driver.session(database=self.place.database, fetch_size=-1) as session:
             yield session
+
+
+def _here(found: list[list[Any]]) -> list[Any]:
+    if not found:
+        raise _Elsewhere
+    return found[0]
 
 
 async def _run(session: AsyncSession, text: str, params: dict[str, Any], patience: float) -> list[list[Any]]:

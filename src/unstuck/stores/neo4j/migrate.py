@@ -18,17 +18,20 @@ log = logging.getLogger("unstuck.neo4j")
 PACKAGE = "unstuck.stores.neo4j.migrations"
 LONG = 600.0  # seconds for an index on many nodes
 AT_ONCE = 1000
-_VERSION = "OPTIONAL MATCH (s:{label}Store {name: 'store'}) RETURN s.version AS answer"
+THEIRS = 300_000  # milliseconds for which others lease a job
+_VERSION = "OPTIONAL MATCH (s:{label}Store {name: 'store'}) RETURN CASE WHEN s.birth IS NOT NULL THEN s.version END"
 _NOTE = """
 MERGE (s:{label}Store {name: 'store'})
-SET s.version = CASE WHEN coalesce(s.version, 0) > $version THEN s.version ELSE $version END, s.last = coalesce(s.last, 0)
-RETURN s.version AS answer
+SET s.version = CASE WHEN coalesce(s.version, 0) > $version THEN s.version ELSE $version END, s.last = coalesce(s.last, 0),
+  s.birth = coalesce(s.birth, randomUUID())
+RETURN s.version
 """
 
 
 async def version(lines: Lines) -> int:
     """The schema's version; 0 if there is none."""
-    return int(await lines.ask_text(_text(_VERSION, lines), {}) or 0)
+    [[found]] = await lines.rows(_text(_VERSION, lines))
+    return int(found or 0)
 
 
 async def migrate(lines: Lines) -> None:
@@ -44,17 +47,24 @@ async def migrate(lines: Lines) -> None:
     for text in files[found:]:
         for statement in filter(None, map(str.strip, _bare(text).split(";"))):
             await _apply(lines, _text(statement, lines))
-    await lines.rows(f"CALL db.awaitIndexes({LONG:.0f})", {}, patience=LONG)
+    await lines.rows(f"CALL db.awaitIndexes({LONG:.0f})", patience=LONG)
+    await lines.rows(_text(_NOTE, lines), version=0)
     if filled := await fill(lines, STATUSES):
         log.info("%d jobs that others made have been given what they need to be leased here", filled)
-    await lines.ask_text(_text(_NOTE, lines), {"version": len(files)})
+    await lines.rows(_text(_NOTE, lines), version=len(files))
 
 
 async def fill(lines: Lines, states: Iterable[str]) -> int:
     """Give jobs that others made what this store needs to know of them, in bounded steps; answers how many."""
     total = 0
     for status in states:
-        facts = {"status": status, "limit": AT_ONCE, "queue": lines.place.queue, "task": EMBED}
+        facts = {
+            "status": status,
+            "limit": AT_ONCE,
+            "queue": lines.place.queue,
+            "task": EMBED,
+            "lease": THEIRS,
+        }
         while done := await lines.ask("fill", facts, safe=True):
             total += done
             if done < AT_ONCE:
@@ -64,7 +74,7 @@ async def fill(lines: Lines, states: Iterable[str]) -> int:
 
 async def _apply(lines: Lines, statement: str) -> None:
     try:
-        await lines.rows(statement, {}, patience=LONG)
+        await lines.rows(statement, patience=LONG)
     except StoreError as error:
         cause = error.__cause__
         if not isinstance(cause, Neo4jError):

@@ -19,15 +19,14 @@ from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, MOST_BROKEN
 
 log = logging.getLogger("unstuck.neo4j")
 
-_UPTIME = (
-    "CALL dbms.queryJmx('java.lang:type=Runtime') YIELD attributes RETURN attributes.Uptime.value AS answer"
-)
+_UPTIME = "CALL dbms.queryJmx('java.lang:type=Runtime') YIELD attributes RETURN attributes.Uptime.value"
 
 
 async def clock(lines: Lines) -> Clock:
     now = await lines.ask("clock", {}, safe=True)
     try:
-        uptime = await lines.ask_text(_UPTIME, {}) / 1000
+        [[found]] = await lines.rows(_UPTIME)
+        uptime = found / 1000
     except StoreUnavailable:
         raise
     except (StoreError, ConfigError) as error:  # not everybody may ask
@@ -39,11 +38,11 @@ async def clock(lines: Lines) -> Clock:
 async def find(lines: Lines, which: Filter, limit: int, cursor: str | None) -> Page:
     text, params = listing(lines.texts["find"], which, cursor, lines.place.label)
     found = await lines.ask_text(text, params | {"limit": limit})
-    jobs = [rows.job(row, lines.place) for row in found]
+    jobs = [rows.job(node, lines.place) for node in found]
     if len(found) < limit:
         return Page(jobs, None)
-    last = dict(zip(rows.FIELDS, found[-1], strict=True))
-    return Page(jobs, f"{last['processed_at']}.{last['seq']}" if by_finish(which) else str(last["seq"]))
+    seq = found[-1].get("seq", 0)
+    return Page(jobs, f"{found[-1]['processed_at']}.{seq}" if by_finish(which) else str(seq))
 
 
 async def requeue(lines: Lines, which: Filter, limit: int) -> int:

@@ -2,7 +2,7 @@
 // the payload is kept as text.
 CALL () {
   MATCH (c:{label} {id: $address})
-  SET c.status = c.status
+  SET c.id = c.id
   WITH c AS j, datetime.realtime().epochMillis AS now
   WHERE j.status = 'processing'
   SET j += {

@@ -10,7 +10,7 @@ WHERE c.lock_until < timestamp() AND c.status = 'processing' AND ($queues IS NUL
     ELSE timestamp() - span[1] - coalesce(c.heartbeat_at, 0) END) < timestamp()
 WITH c, c.lock_until AS ended ORDER BY ended LIMIT $limit
 WITH c, ended ORDER BY c.id
-SET c.status = c.status
+SET c.id = c.id
 WITH collect({c: c, ended: ended}) AS locked
 WITH locked, datetime.realtime().epochMillis AS now
 UNWIND locked AS one

@@ -4,7 +4,7 @@ USING INDEX c:{label}(status)
 WHERE c.status = 'processing' AND c.lock_owner = $of AND ($queues IS NULL OR c.queue IN $queues)
 WITH c, c.lock_until AS ended ORDER BY ended LIMIT $limit
 WITH c, ended ORDER BY c.id
-SET c.status = c.status
+SET c.id = c.id
 WITH collect({c: c, ended: ended}) AS locked
 WITH locked, datetime.realtime().epochMillis AS now
 UNWIND locked AS one

@@ -17,31 +17,19 @@ from unstuck.stores.telling import reaped, told
 
 Row = list[Any]
 Params = dict[str, Any]
-TABLE = "EmbedJob"
 EMBED = "embed"  # the task of a node that says nothing of a task
-# The properties of a job in the order in which statements answer with them, and what Job calls those that it
-# calls otherwise. The first thirteen are what the nodes of others have, too.
-FIELDS = (
-    "id", "entity_uid", "model", "version", "status", "priority", "created_at", "processed_at", "lock_owner",
-    "lock_until", "error", "attempts", "max_attempts",
-    "queue", "task", "payload", "key", "digest", "run_at", "started_at", "crashes", "max_crashes", "fence",
-    "heartbeat_at", "stage", "settled_fence", "settled", "progress", "result", "failure", "error_category", "policy",
-    "lane", "parent", "trace", "seq", "error_at",
-)  # fmt: skip
-_NAMES = {"processed_at": "finished_at", "lock_owner": "owner", "lock_until": "lease_until"}
-_TIMES = ("created_at", "processed_at", "lock_until", "run_at", "started_at", "heartbeat_at")
-_JSON = ("payload", "progress", "result")
-_NOT_JOBS = (
-    "entity_uid",
-    "model",
-    "version",
-    "policy",
-    "failure",
-    "error",
-    "error_category",
-    "error_at",
-    "seq",
-)
+# Times by the names that nodes, others' too, and Job have for them.
+_TIMES = {
+    "created_at": "created_at",
+    "run_at": "run_at",
+    "started_at": "started_at",
+    "processed_at": "finished_at",
+    "lock_until": "lease_until",
+    "heartbeat_at": "heartbeat_at",
+}
+_TEXTS = ("payload", "progress", "result")
+# What is so usual that nodes do not say it.
+_USUAL = {"backoff": (1.0, 2.0, 4.0)}
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -50,10 +38,10 @@ UNREADABLE_BY = (msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeE
 
 
 class Read(NamedTuple):
-    """Jobs that could be read, and the addresses, fences and troubles of those that could not."""
+    """Jobs that could be read, and the addresses and troubles of those that could not."""
 
     jobs: list[Job]
-    unreadable: list[tuple[str, int, str]]
+    unreadable: list[tuple[str, str]]
 
 
 def moment(ms: float | None) -> datetime | None:
@@ -88,9 +76,7 @@ def new_row(job: NewJob, number: int, place: Place) -> Params:
         "priority": job.priority,
         "attempts": 0,
         "max_attempts": job.max_attempts,
-        "crashes": 0,
         "fence": 0,
-        "policy": _policy(job.backoff, job.lapse_backoff, job.timeout, job.webhook),
     }
     few = {
         "job_id": job.id if job.queue != place.queue else None,
@@ -100,6 +86,7 @@ def new_row(job: NewJob, number: int, place: Place) -> Params:
         "lane": job.lane,
         "parent": job.parent,
         "trace": job.trace,
+        "policy": _policy(job.backoff, job.lapse_backoff, job.timeout, job.webhook),
     }
     facts |= {name: value for name, value in few.items() if value is not None}
     row: Params = {
@@ -128,14 +115,15 @@ def _embedded(job: NewJob, place: Place) -> Params | None:
 @lru_cache(1000)  # few policies, many jobs
 def _policy(
     backoff: tuple[float, ...], lapse_backoff: tuple[float, ...], timeout: float | None, webhook: str | None
-) -> str:
+) -> str | None:
     said = {"backoff": backoff, "lapse_backoff": lapse_backoff, "timeout": timeout, "webhook": webhook}
-    return _encode({name: value for name, value in said.items() if value}).decode()
+    text = _encode({name: value for name, value in said.items() if value}).decode()
+    return None if text == _encode(_USUAL).decode() else text
 
 
 @lru_cache(1000)
-def _of_policy(text: str | None) -> Params:
-    said: Params = _decode(text) if text else {}
+def _of_policy(text: str) -> Params:
+    said: Params = _decode(text)
     return said
 
 
@@ -145,49 +133,44 @@ def births() -> Params:
     return {"call": chance, "chance": chance % 2048}
 
 
-def job(row: Row, place: Place) -> Job:
-    """A job as its node says it; what nodes of others do not say is filled in."""
-    said = dict(zip(FIELDS, row, strict=True))
-    facts = {
-        _NAMES.get(name, name): value / 1000 if name in _TIMES else value
-        for name, value in said.items()
-        if value is not None and name not in _NOT_JOBS
-    }
-    for name in _JSON:
-        if name in facts:
-            facts[name] = _decode(facts[name])
-    facts |= _of_policy(said["policy"])
-    queue = facts.setdefault("queue", place.queue)
-    facts["id"] = place.ref(queue, said["id"]).id
-    facts.setdefault("task", EMBED)
-    facts.setdefault("created_at", 0.0)
+def job(node: Params, place: Place) -> Job:
+    """A job as the properties of its node say it; what nodes of others do not say is filled in."""
+    facts: Params = {"queue": place.queue, "task": EMBED, "created_at": 0.0} | node
+    for name, called in _TIMES.items():
+        if name in node:
+            facts[called] = node[name] / 1000
+    for name in _TEXTS:
+        if name in node:
+            facts[name] = _decode(node[name])
+    facts |= _of_policy(node["policy"]) if "policy" in node else _USUAL
+    facts["id"] = place.ref(facts["queue"], node["id"]).id
+    facts["owner"] = node.get("lock_owner")
     facts.setdefault("run_at", facts["created_at"])
-    if said["payload"] is None:
-        facts["payload"] = {name: said[name] for name in ("entity_uid", "model", "version")}
-    facts["error"] = _failure(said)
-    facts["priority"] = min(max(int(facts.get("priority", 0)), 0), 9)
+    if "payload" not in node:
+        facts["payload"] = {name: node.get(name) for name in ("entity_uid", "model", "version")}
+    if "error" in node:
+        facts["error"] = _failure(node)
+    if not 0 <= facts.get("priority", 0) <= 9:
+        facts["priority"] = 0 if facts["priority"] < 0 else 9
     return msgspec.convert(facts, Job, strict=False)
 
 
-def _failure(said: Params) -> Params | None:
-    if said["failure"] is not None:
-        found: Params = _decode(said["failure"])
-        return found | {"at": at(said["error_at"]) if said["error_at"] is not None else None}
-    if said["error"] is None:
-        return None
-    category = str(said["error_category"] or Category.PERMANENT).upper()
-    return {"category": category, "code": "error", "message": str(said["error"])}
+def _failure(node: Params) -> Params:
+    if "failure" in node:
+        found: Params = _decode(node["failure"])
+        return found | {"at": at(node["error_at"]) if "error_at" in node else None}
+    category = str(node.get("error_category") or Category.PERMANENT).upper()
+    return {"category": category, "code": "error", "message": str(node["error"])}
 
 
-def read(found: Iterable[Row], place: Place) -> Read:
+def read(found: Iterable[Params], place: Place) -> Read:
     """Jobs. One that cannot be read, because somebody edited it, does not hide the others."""
     answer = Read([], [])
-    for row in found:
+    for node in found:
         try:
-            answer.jobs.append(job(row, place))
+            answer.jobs.append(job(node, place))
         except UNREADABLE_BY as error:
-            fence = row[FIELDS.index("fence")]
-            answer.unreadable.append((row[0], fence if isinstance(fence, int) else 0, str(error)[:200]))
+            answer.unreadable.append((node["id"], str(error)[:200]))
     return answer
 
 

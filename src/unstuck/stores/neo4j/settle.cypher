@@ -2,7 +2,7 @@
 // written with it. A job that goes back without a delay keeps its run_at, and with it its old place in line.
 UNWIND $outcomes AS row
 MATCH (c:{label} {id: row.address})
-SET c.fence = c.fence
+SET c.id = c.id
 WITH collect({c: c, row: row}) AS locked
 WITH locked, datetime.realtime().epochMillis AS now
 UNWIND locked AS one
@@ -11,7 +11,7 @@ WHERE j.status = 'processing' AND j.fence = row.fence
 SET j += {
   status: row.status,
   attempts: j.attempts - row.refund,
-  crashes: j.crashes + row.crashed,
+  crashes: coalesce(j.crashes, 0) + row.crashed,
   run_at: CASE WHEN row.delay > 0 THEN now + row.delay ELSE j.run_at END,
   rank: CASE WHEN row.status = 'pending' AND row.delay = 0 THEN j.run_at - 60000 * j.priority END,
   due_at: CASE WHEN row.status = 'pending' AND row.delay > 0 THEN now + row.delay END,

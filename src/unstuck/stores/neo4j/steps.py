@@ -201,15 +201,17 @@ async def lease(ask: Ask, queues: Mapping[str, Share], limit: int, owner: str, p
     found: list[Row] = await ask("lease_chosen", {"chosen": wanted, "owner": owner}) if wanted else []
     if place.all_events and found:
         told = [
-            _event("leased", rows.job(row, place).ref, {"fence": row[_FENCE], "owner": owner}, place)
-            for _, row in found
+            _event(
+                "leased",
+                place.ref(node["queue"], node["id"]),
+                {"fence": node["fence"], "owner": owner},
+                place,
+            )
+            for _, node in found
         ]
         await ask("tell", {"told": told})
     order = {address: number for number, (_, _, address, _) in enumerate(best)}
-    return sorted(found, key=lambda one: order[one[1][0]])
-
-
-_FENCE = rows.FIELDS.index("fence")
+    return sorted(found, key=lambda one: order[one[1]["id"]])
 
 
 def _turns(heads: Sequence[Row], running: Mapping[str | None, int], per_lane: int) -> list[Row]:

@@ -124,7 +124,7 @@ class Neo4jStore:
             )
         if not found:
             self._forget(queues)
-        return await self._readable(rows.read((row for _, row in found), self._place))
+        return await self._readable(rows.read((node for _, node in found), self._place))
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
         return await steps.heartbeat(self._ask, worker, beats, self._place)
@@ -160,8 +160,8 @@ class Neo4jStore:
         await self._keep_up()
         asked = steps.reclaiming(queues, seconds, limit, owner, of, blind, grace)
         adopted, taken, end = await self._opened().ask_all(asked)
-        found = await self._readable(rows.read((row for row, _ in taken), self._place))
-        fences = {row[0]: fence for row, fence in taken}
+        found = await self._readable(rows.read((node for node, _ in taken), self._place))
+        fences = {node["id"]: fence for node, fence in taken}
         jobs = [msgspec.structs.replace(job, fence=fences[self._place.address(*job.ref)]) for job in found]
         return Reclaimed(jobs, adopted, None if end is None else max(0.0, end / 1000))
 
@@ -275,7 +275,7 @@ class Neo4jStore:
 
     async def _readable(self, read: rows.Read) -> list[Job]:
         """The jobs that can be read; the others are put aside, so that they hold up nobody."""
-        for address, _, why in read.unreadable:
+        for address, why in read.unreadable:
             details = rows.json_text({"why": why})
             facts = rows.failure(UNREADABLE) | {"details": details, "payload": details}
             await self._ask("quarantine", facts | {"address": address})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from unstuck.stores.neo4j.rows import FIELDS
 from unstuck.stores.statements import statements
 
 _ANSWER = " AS answer"
@@ -15,18 +14,22 @@ _ANSWER = " AS answer"
 def texts(label: str) -> dict[str, str]:
     shared = statements("unstuck.stores.neo4j.shared", ".cypher")
     parts = {f"{{{name}}}": _bare(text) for name, text in shared.items()}
-    parts |= {"{job}": f"[{', '.join(f'j.{name}' for name in FIELDS)}]", "{label}": label}
+    parts |= {"{job}": "properties(j)", "{label}": label}
     found = {name: _bare(text) for name, text in statements("unstuck.stores.neo4j", ".cypher").items()}
     for part, meaning in parts.items():
         found = {name: text.replace(part, meaning) for name, text in found.items()}
     return found
 
 
-def together(parts: Sequence[str]) -> str:
-    """Statements as one, which answers with a row of their answers."""
+def guarded(label: str, parts: Sequence[str]) -> str:
+    """Statements as one, which answers with a row of their answers, but with none in any other database than ours.
+
+    The driver connects again by itself, to whatever listens at the address then.
+    """
     names = [f"answer{number}" for number in range(len(parts))]
     calls = [f"CALL () {{\n{_renamed(text, name)}\n}}" for text, name in zip(parts, names, strict=True)]
-    return "\n".join([*calls, f"RETURN {', '.join(names)}"])
+    here = f"MATCH (here:{label}Store {{name: 'store'}}) WHERE here.birth = $birth WITH 1 AS here"
+    return "\n".join([here, *calls, f"RETURN {', '.join(names)}"])
 
 
 def _renamed(text: str, name: str) -> str:

@@ -14,7 +14,7 @@ CALL () {
     ['a job that waits is in line or delayed',
       j.status = 'pending' AND (j.rank IS NULL) = (j.due_at IS NULL)],
     ['a place in line is that of its time and priority', j.rank <> j.run_at - 60000 * j.priority],
-    ['crashes are attempts', j.crashes < 0 OR j.crashes > j.attempts],
+    ['crashes are attempts', j.crashes < 0 OR coalesce(j.crashes, 0) > j.attempts],
     ['attempts stay within their budget', j.attempts > j.max_attempts + coalesce(j.max_crashes, 0)],
     ['no lease was ended that was not granted', j.settled_fence > j.fence],
     ['a failed job says why', j.status = 'failed' AND j.error IS NULL]

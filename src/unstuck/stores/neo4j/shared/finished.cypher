@@ -2,7 +2,7 @@
 {source}
 WITH f ORDER BY f.processed_at LIMIT $limit
 WITH f ORDER BY f.id
-SET f.status = f.status
+SET f.id = f.id
 WITH collect(f) AS locked
 WITH locked, datetime.realtime().epochMillis AS now
 UNWIND locked AS j

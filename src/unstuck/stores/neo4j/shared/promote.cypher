@@ -5,7 +5,7 @@ CALL (share) {
   WHERE d.queue = share.queue AND d.due_at <= timestamp()
   WITH d ORDER BY d.queue, d.due_at LIMIT $promote
   WITH d ORDER BY d.id
-  SET d.fence = d.fence
+  SET d.id = d.id
   WITH collect(d) AS late
   UNWIND late AS e
   WITH e WHERE e.status = 'pending' AND e.due_at IS NOT NULL

@@ -3,7 +3,7 @@ CALL (told) {
   WITH told WHERE size(told) > 0
   MERGE (s:{label}Store {name: 'store'})
   ON CREATE SET s.last = 0
-  SET s.last = s.last
+  SET s.name = s.name
   WITH s, told, s.last AS last, datetime.realtime().epochMillis AS at
   SET s.last = last + size(told)
   WITH told, last, at
