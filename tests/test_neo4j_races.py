@@ -22,7 +22,7 @@ from unstuck.reaper import Reaper
 from unstuck.testing import Neo4jHarness
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, one_leased, states, trouble
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 NAIVE = """
 MATCH (j:Harness) WHERE j.status = 'processing' AND j.lock_until < timestamp()

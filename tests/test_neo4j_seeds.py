@@ -15,7 +15,7 @@ from unstuck.stores.neo4j import migrate
 from unstuck.testing import Neo4jHarness
 from unstuck.testing.conformance.given import look, trouble
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 KNOWN = {
     "id", "entity_uid", "model", "version", "status", "priority", "created_at", "processed_at", "lock_owner",

@@ -17,7 +17,7 @@ from unstuck.store import Share, Store
 from unstuck.testing import Neo4jHarness
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states, trouble
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ async def test_what_was_acknowledged_survives_a_killed_server(
     assert (await harness.store.clock()).uptime < 120
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_workers_go_on_by_themselves_when_the_server_was_killed_in_mid_run(
     harness: Neo4jHarness, neo4j_server: Neo4j, workers: Workers
 ) -> None:

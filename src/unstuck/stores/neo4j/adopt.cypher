@@ -2,7 +2,7 @@
 // whose last beat lies in the future, because the clock has been put back since.
 CALL () {
   MATCH (c:{label})
-  USING INDEX c:{label}(status)
+  USING INDEX SEEK c:{label}(status)
   WHERE c.status = 'processing' AND ($queues IS NULL OR c.queue IN $queues)
     AND ((c.lock_until IS NULL AND coalesce(c.heartbeat_at, c.started_at, c.run_at, c.created_at, 0) < timestamp() - $grace)
       OR c.heartbeat_at > timestamp() + 60000)

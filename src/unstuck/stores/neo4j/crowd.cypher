@@ -11,7 +11,7 @@ WHERE q.paused_at IS NULL
 WITH share
 CALL (share) {
   MATCH (r:{label})
-  USING INDEX r:{label}(status)
+  USING INDEX SEEK r:{label}(status)
   WHERE r.status = 'processing' AND r.queue = share.queue
   WITH r.lane AS lane, count(*) AS running
   RETURN collect([lane, running]) AS busy

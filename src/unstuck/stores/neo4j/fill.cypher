@@ -1,7 +1,7 @@
 // fill: give jobs that others made, or put back, what this store needs to know of them. A bounded number at a time. When
 // a holder was last heard is not known, but when he leased, or for how long.
 MATCH (c:{label})
-USING INDEX c:{label}(status)
+USING INDEX SEEK c:{label}(status)
 WHERE c.status = $status AND (
   c.fence IS NULL OR c.seq IS NULL OR (c.status = 'pending' AND c.rank IS NULL AND c.due_at IS NULL)
 )

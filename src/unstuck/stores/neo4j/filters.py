@@ -32,7 +32,7 @@ def listing(text: str, which: Filter, cursor: str | None, label: str) -> tuple[s
     elif by_finish(which):
         source = f"{_match('SEEK f:{label}(status, processed_at)')} f.processed_at IS NOT NULL AND {' AND '.join(terms)}"
     elif which.status is not None or which.owner is not None:
-        source = f"{_match('f:{label}(status)')} {' AND '.join(terms)}"
+        source = f"{_match('SEEK f:{label}(status)')} {' AND '.join(terms)}"
     else:
         source = f"{_match('f:{label}(seq)')} f.seq IS NOT NULL AND {' AND '.join(terms)}"
     return text.replace("{source}", source).replace("{order}", order).replace("{label}", label), params

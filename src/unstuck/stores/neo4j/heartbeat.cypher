@@ -27,7 +27,7 @@ CALL (now) {
 }
 CALL (addresses) {
   MATCH (held:{label})
-  USING INDEX held:{label}(status)
+  USING INDEX SEEK held:{label}(status)
   WHERE held.status = 'processing' AND held.lock_owner = $owner AND NOT held.id IN addresses
   RETURN collect([coalesce(held.queue, ''), held.id, coalesce(held.fence, 0)]) AS strangers
 }

@@ -19,7 +19,9 @@ PACKAGE = "unstuck.stores.neo4j.migrations"
 LONG = 600.0  # seconds for an index on many nodes
 AT_ONCE = 1000
 THEIRS = 300_000  # milliseconds for which others lease a job
-_VERSION = "OPTIONAL MATCH (s:{label}Store {name: 'store'}) RETURN CASE WHEN s.birth IS NOT NULL THEN s.version END"
+_VERSION = (
+    "OPTIONAL MATCH (s:{label}Store {name: 'store'}) RETURN CASE WHEN s.birth IS NOT NULL THEN s.version END"
+)
 _NOTE = """
 MERGE (s:{label}Store {name: 'store'})
 SET s.version = CASE WHEN coalesce(s.version, 0) > $version THEN s.version ELSE $version END, s.last = coalesce(s.last, 0),

@@ -2,7 +2,7 @@
 // holder could not be heard prolongs the lease by as much of it as came after its last beat. Answers with the jobs as
 // they were, and their new fences.
 MATCH (c:{label})
-USING INDEX c:{label}(lock_until)
+USING INDEX SEEK c:{label}(lock_until)
 WHERE c.lock_until < timestamp() AND c.status = 'processing' AND ($queues IS NULL OR c.queue IN $queues)
   AND reduce(until = c.lock_until, span IN $blind | until + CASE
     WHEN timestamp() - span[1] <= coalesce(c.heartbeat_at, 0) THEN 0
