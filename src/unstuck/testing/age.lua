@@ -21,7 +21,7 @@ local function shift_hash(key)
 end
 
 local function shift_job(key)
-    local times = {'timestamp', 'processedOn', 'finishedOn', 'run_at', 'lease_until', 'heartbeat_at', 'error_at'}
+    local times = {'timestamp', 'processedOn', 'finishedOn', 'run_at', 'heartbeat_at', 'error_at'}
     for place, value in ipairs(redis.call('HMGET', key, unpack(times))) do
         if value then
             redis.call('HSET', key, times[place], whole(value - by))

@@ -168,8 +168,13 @@ class RedisHarness:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._opened.aclose()
-        async for key in self.client.scan_iter(f"{self.prefix}:*", count=5000):
-            await self.client.unlink(key)
+        keys = [key async for key in self.client.scan_iter(f"{self.prefix}:*", count=5000)]
+        slots: dict[int, list[bytes]] = {}
+        for key in keys:
+            slots.setdefault(self.client.keyslot(key) if self._cluster else 0, []).append(key)
+        for some in slots.values():
+            for first in range(0, len(some), 1000):
+                await self.client.unlink(*some[first : first + 1000])
         await self.client.aclose()
 
     async def another(self) -> Store:
@@ -196,7 +201,7 @@ class RedisHarness:
 
     async def forget_lease(self, ref: Ref) -> None:
         base = self.base(ref.queue)
-        await self.client.hdel(f"{base}{ref.id}", "lease_until", "heartbeat_at")
+        await self.client.hdel(f"{base}{ref.id}", "heartbeat_at")
         await self.client.zrem(f"{base}unstuck:leases", ref.id)
         await self.client.delete(f"{base}{ref.id}:lock")
 

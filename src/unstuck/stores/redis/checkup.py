@@ -9,7 +9,6 @@ from unstuck.store import Finding
 from unstuck.stores.redis.lines import Lines
 
 OLDEST = (6, 2)
-MOST = 10_000  # of one kind in a queue that are looked at
 
 
 async def checkup(lines: Lines) -> list[Finding]:
@@ -20,47 +19,6 @@ async def checkup(lines: Lines) -> list[Finding]:
         of = None if settings is None else settings[number]
         found += _release(info, cluster=lines.place.cluster) + _eviction(info) + _durability(info, of)
     return list(dict.fromkeys(found))
-
-
-async def stranded(lines: Lines) -> list[Finding]:
-    """What nobody will come back for, also in queues that only workers of BullMQ's have used so far."""
-    try:
-        names = await _queues(lines)
-        locked = [await _locked(lines, name) for name in names]
-        answers = [
-            (await lines.run("stranded", [name], locked=[of], most=MOST))[0]
-            for name, of in zip(names, locked, strict=True)
-        ]
-    except StoreError as error:
-        return [Finding("failure", f"its queues cannot be looked at: {error}", "mend that first")]
-    found = []
-    for name, (stalled, missing, orphaned) in zip(names, answers, strict=True):
-        if stalled:
-            told = f"{stalled} jobs of queue {name} are stalled: they run, and nobody holds them"
-            found.append(Finding("failure", told, f"start a worker that takes {name}, of BullMQ's or ours"))
-        if missing:
-            told = f"{missing} entries of queue {name} have no job: it was removed or lost by itself"
-            found.append(Finding("failure", told, f"a worker of ours that takes {name} removes them"))
-        if orphaned:
-            told = f"{orphaned} locks of queue {name} belong to jobs that do not run"
-            found.append(Finding("warning", told, "none: they end by themselves"))
-    return found
-
-
-async def _queues(lines: Lines) -> list[str]:
-    """Those of the register, and those that are only seen by their keys."""
-    prefix = f"{lines.place.prefix}:"
-    seen = [key.removeprefix(prefix).removesuffix(":meta") for key in await lines.scan(f"{prefix}*:meta")]
-    if lines.place.spread:
-        seen = [name[1:-1] for name in seen if name.startswith("{") and name.endswith("}")]
-    return sorted({*await lines.queues(), *(name for name in seen if ":" not in name)})
-
-
-async def _locked(lines: Lines, queue: str) -> list[str]:
-    start = lines.place.of(queue, "")
-    return [key.removeprefix(start).removesuffix(":lock") for key in await lines.scan(f"{start}*:lock")][
-        :MOST
-    ]
 
 
 async def read_infos(lines: Lines) -> list[dict[str, str]]:

@@ -8,7 +8,6 @@ for _, ref in ipairs(ask.refs) do
         local run_at = ask.run_at or due_at(q, id)
         local priority = ask.priority or tonumber(facts[3]) or 0
         if leave(q, id, facts[2]) then
-            redis.call('HDEL', q.base .. id, 'place')
             redis.call('HSET', q.base .. id, 'priority', priority, 'run_at', whole(run_at), 'delay',
                 whole(math.max(0, run_at - now)))
             if run_at > now then

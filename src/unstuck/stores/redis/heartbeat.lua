@@ -17,14 +17,19 @@ if ask.facts then -- where queues are spread over a cluster it is recorded by a 
     record()
 end
 
+local function was_cancelled(q, id)
+    return string.match(redis.call('HGET', q.base .. id, 'settled') or '', '^cancelled')
+end
+
 local verdicts, named = {}, {}
 for place, beat in ipairs(ask.beats) do
     local q, id, fence = queue(beat[1]), beat[2], beat[3]
     local holds, facts = held(q, id, fence)
     named[q.place .. ' ' .. id .. ' ' .. whole(fence)] = true
-    verdicts[place] = holds and 'held' or facts[SETTLED] == 'cancelled' and 'cancelled' or 'lost'
+    verdicts[place] = holds and 'held' or was_cancelled(q, id) and 'cancelled' or 'lost'
     if holds then
-        hold(q, id, facts[FENCE], facts[OWNER], beat[4])
+        hold(q, id, facts[FENCE], me, beat[4])
+        redis.call('HSET', q.base .. id, 'heartbeat_at', time)
         gather(q, 'well', id)
         if beat[5] then
             redis.call('HSET', q.base .. id, 'progress', beat[5])
@@ -42,8 +47,8 @@ local strangers = {}
 for place in ipairs(ask.queues) do
     local q = queue(place)
     for _, id in ipairs(redis.call('ZRANGE', q.base .. 'unstuck:leases', 0, -1)) do
-        local facts = redis.call('HMGET', q.base .. id, 'owner', 'fence')
-        if facts[1] == me and active(q)[id] and not named[place .. ' ' .. id .. ' ' .. facts[2]] then
+        local facts = redis.call('HMGET', q.base .. id, 'pb', 'fence', 'leased', 'ats')
+        if facts[1] == me and active(q)[id] and ours(facts[3], facts[4]) and not named[place .. ' ' .. id .. ' ' .. facts[2]] then
             strangers[#strangers + 1] = {place, id, facts[2]}
         end
     end

@@ -1,5 +1,5 @@
 -- lease: take due jobs of queues that are not paused, the best rank first. It costs an attempt, and the fence grows.
--- needs: line, lanes, erase, parent, finish, hold
+-- needs: line, lanes, erase, parent, finish, hold, measure
 local PROMOTE_AT_ONCE = 1000
 
 -- How many jobs may be taken of a queue: by the caller's limits, and by those that the queue has for everybody.
@@ -18,58 +18,62 @@ end
 -- Fail a job unrun, because a worker that knows no crash budgets has said so.
 local function fail_unrun(q, id, why)
     local said = cjson.encode({category = 'PERMANENT', code = 'deferred', message = why})
-    local facts = redis.call('HMGET', q.base .. id, 'fence', 'parentKey', 'deid', 'opts')
+    local facts = redis.call('HMGET', q.base .. id, 'fence')
     redis.call('HSET', q.base .. id, 'failedReason', why, 'error', said, 'error_at', whole(now), 'error_code', 'deferred',
-        'error_category', 'PERMANENT', 'settled', 'failed', 'settled_fence', facts[1] or '0',
-        'finishedOn', whole(now))
+        'error_category', 'PERMANENT', 'settled', 'failed ' .. (facts[1] or '0'), 'finishedOn', whole(now))
     redis.call('HDEL', q.base .. id, 'defa')
     say(q, 'failed', id, 'failedReason', why, 'prev', 'waiting', 'by', 'unstuck')
-    finish(q, id, 'failed', facts[2], facts[3], facts[4])
+    finish(q, id, 'failed', true)
     flush()
     tell(q, id, 'failed', '{"message":' .. cjson.encode(why) .. '}')
     tell(q, id, 'alert', '{"alert":"dead_letter","message":' .. cjson.encode(why) .. '}')
     tally(q, 'failed', 1)
+    measure(q, 'failed', 1)
 end
 
-local AT = {} -- the places of facts
-for place, name in ipairs(FIELDS) do
-    AT[name] = place
+-- A word for what is to be done when a job ends, if there is anything: for a parent, for others of its kind, to remove it.
+local function ties(facts)
+    local removed = facts.opts and string.find(facts.opts, 'removeOn', 1, true)
+    return (facts.parentKey or facts.deid or removed) and ' tied' or ''
 end
 
 local function take(q, found, lease)
     local id = found.id
     local key = q.base .. id
-    local facts = redis.call('HMGET', key, unpack(FIELDS))
-    local there = facts[AT.name]
-    if there and found.score > 0 and not q.laned then
+    local row, facts = redis.call('HGETALL', key), {}
+    for at = 1, #row, 2 do
+        facts[row[at]] = row[at + 1]
+    end
+    local there = facts.name
+    if there and found.place ~= '0' and not q.laned then
         gather(q, 'leave', id)
-    elseif not leave(q, id, facts[AT.lane]) or not there then
-        return -- an entry whose job is gone
-    end
-    if not facts[AT.born] then -- a job of somebody else's that we see for the first time
-        local born = whole((tonumber(facts[AT.timestamp]) or now) * 1000)
-        redis.call('HSET', key, 'born', born)
-        redis.call('ZADD', q.base .. 'unstuck:all', born, id)
-    end
-    if facts[AT.defa] then
-        fail_unrun(q, id, facts[AT.defa])
+    elseif not leave(q, id, facts.lane) or not there then
+        if not there then -- an entry whose job is gone
+            tell(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
+        end
         return
     end
-    gather(q, 'start', id)
-    local fence, starts = next_fence(facts[AT.fence]), (facts[AT.ats] or 0) + 1
-    local ends = hold(q, id, fence, ask.owner, lease, 'ats', starts, 'leased_ats', starts, 'processedOn', time, 'pb',
-        ask.owner, 'place', exact(found.score))
-    if facts[AT.stage] or facts[AT.progress] then
-        redis.call('HDEL', key, 'stage', 'progress')
-        facts[AT.stage], facts[AT.progress] = false, false
+    if not facts.policy then -- a job of somebody else's
+        redis.call('ZADD', q.base .. 'unstuck:all', 'NX', whole((tonumber(facts.timestamp) or now) * 1000), id)
     end
+    if facts.defa then
+        fail_unrun(q, id, facts.defa)
+        return
+    end
+    if facts.stage or facts.progress then
+        redis.call('HDEL', key, 'stage', 'progress')
+        row = redis.call('HGETALL', key)
+    end
+    gather(q, 'start', id)
+    local fence, starts = next_fence(facts.fence), whole((facts.ats or 0) + 1)
+    local ends = hold(q, id, fence, ask.owner, lease)
+    redis.call('HSET', key, 'fence', fence, 'leased', starts .. ' ' .. found.place .. ties(facts), 'ats', starts, 'processedOn',
+        time, 'pb', ask.owner)
     say(q, 'active', id, 'prev', 'waiting')
     if ask.routine then
         tell(q, id, 'leased', '{"fence":' .. fence .. ',"owner":' .. cjson.encode(ask.owner) .. '}')
     end
-    facts[AT.fence], facts[AT.owner], facts[AT.lease_until] = fence, ask.owner, ends
-    facts[AT.processedOn], facts[AT.heartbeat_at] = time, time
-    return {q.place, id, 'processing', facts}
+    return {q.place, id, 'processing', also(row, 'fence', fence, 'processedOn', time, 'pb', ask.owner, 'lease_until', ends)}
 end
 
 even_if_full()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +18,8 @@ from unstuck.errors import StoreUnavailable
 from unstuck.stores.redis.place import Place
 from unstuck.stores.redis.plainly import speaking_plainly
 from unstuck.stores.redis.texts import scripts
+
+log = logging.getLogger("unstuck.redis")
 
 MOST = 8  # connections of one store at a time; who asks for more waits
 PATIENCE = 20.0  # seconds for an answer: nobody holds a lease much longer by default
@@ -80,19 +84,18 @@ class Lines:
         """Every queue that this store knows."""
         return sorted(name.decode() for name in await self.ask("SMEMBERS", self.place.own("queues")))
 
-    async def scan(self, pattern: str) -> list[str]:
-        """The names of keys that are there all the while."""
-        found = set[str]()
+    async def scan(self, pattern: str) -> AsyncIterator[str]:
+        """The names of keys that are there all the while; some may come twice."""
         for where in await self._primaries():
             cursor = b"0"
             while True:
                 words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
                 with speaking_plainly():
                     cursor, some = await self._client.execute_command(*words, **where)
-                found |= {key.decode() for key in some}
+                for key in some:
+                    yield key.decode(errors="replace")
                 if cursor == b"0":
                     break
-        return sorted(found)
 
     async def ask(self, *command: Any) -> Any:
         """The answer to a command about one key."""
@@ -143,11 +146,20 @@ class Lines:
 
     async def close(self) -> None:
         self._open = False
-        for client in (self._client, self._patient):
-            await client.aclose()
-            if not self.place.cluster:
-                client.connection_pool.closed = True
-                await client.connection_pool.disconnect()
+        closing = [self._close(client) for client in (self._client, self._patient)]
+        for error in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(error, Exception):
+                log.warning("a connection was not closed in order: %s", error)
+
+    async def _close(self, client: Any) -> None:
+        await client.aclose()
+        if self.place.cluster:
+            # One that has to look at the cluster anew takes itself for closed, and leaves its connections open.
+            for nodes in ("nodes_cache", "startup_nodes"):
+                await client.nodes_manager.aclose(nodes)
+        else:
+            client.connection_pool.closed = True
+            await client.connection_pool.disconnect()
 
     def must_be_open(self) -> None:
         if not self._open:
@@ -155,7 +167,7 @@ class Lines:
 
 
 class _Pool(BlockingConnectionPool):
-    """Gives nobody a connection that was made while it closed, and that it would not close any more."""
+    """Leaves none open that was made while it closed, and that it would not close any more."""
 
     closed = False
 
@@ -165,6 +177,11 @@ class _Pool(BlockingConnectionPool):
             await connection.disconnect(nowait=True)
             raise ConnectionError("the store is closed")
         return connection
+
+    async def release(self, connection: Any) -> None:
+        await super().release(connection)
+        if self.closed:  # whoever was about to use it was cancelled
+            await connection.disconnect(nowait=True)
 
 
 def _client(place: Place, timeout: float, most: int) -> Any:

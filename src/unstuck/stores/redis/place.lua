@@ -13,7 +13,7 @@ for _, class in ipairs(classes(q, 1)) do
         before = before + redis.call('ZCOUNT', key, whole(mine * SPAN), '(' .. exact(score))
     elseif priority > 0 then
         -- Those of the class that became due early enough to have the better rank.
-        local latest = run_at + HEAD_START * (mine - priority)
+        local latest = rank_at(mine, run_at) - rank_at(priority, 0)
         local first = redis.call('ZCOUNT', key, '-inf', '(' .. whole(priority * SPAN))
         local low, high = first, first + redis.call('ZCOUNT', key, whole(priority * SPAN), '(' .. whole((priority + 1) * SPAN))
         while low < high do

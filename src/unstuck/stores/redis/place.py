@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlunsplit
 
@@ -14,9 +15,14 @@ from redis.asyncio.connection import parse_url
 from unstuck.errors import ConfigError
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,60}|\{[A-Za-z0-9_.-]{1,60}\}")
-_TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_WORDS = {
+    "ssl_cert_reqs": ("required", "optional", "none"),
+    "ssl_check_hostname": ("true", "false"),
+}
+_TLS = (*_FILES, *_WORDS)
 # What BullMQ calls its own keys of a queue: a job of that name would be one of them.
-_RESERVED = {
+RESERVED = {
     "active", "completed", "delayed", "events", "failed", "id", "limiter", "marker", "meta", "paused", "pc", "prioritized",
     "repeat", "stalled", "stalled-check", "wait", "waiting-children",
 }  # fmt: skip
@@ -59,12 +65,19 @@ class Place:
     def of(self, queue: str, name: str) -> str:
         return f"{self.prefix}:{{{queue}}}:{name}" if self.spread else f"{self.prefix}:{queue}:{name}"
 
+    def parts(self, key: str) -> tuple[str, str] | None:
+        """The queue that a key belongs to, and what it is called there; None if it is no queue's."""
+        queue, colon, name = key.removeprefix(f"{self.prefix}:").partition(":")
+        if self.spread and not (queue.startswith("{") and queue.endswith("}")):
+            return None
+        return (queue[1:-1] if self.spread else queue, name) if colon else None
+
     def check(self, queue: str, id_: str) -> None:
         """Refuse what would be the name of another key, or in another slot."""
         if ":" in queue or not queue or (self.spread and ("{" in queue or "}" in queue)):
             braces = ", and no braces where each queue has a slot" if self.spread else ""
             raise ConfigError(f"queue {queue[:60]!r} is not allowed on Redis: a name has no colon{braces}")
-        if ":" in id_ or not id_ or id_ in _RESERVED:
+        if ":" in id_ or not id_ or id_ in RESERVED:
             raise ConfigError(
                 f"job id {id_[:60]!r} is not allowed on Redis: no colon, and none of BullMQ's own words"
             )
@@ -101,6 +114,7 @@ def place(parts: SplitResult, shown: str) -> Place:
         raise ConfigError(
             f"store option {unknown[0]!r} is not known: redis takes prefix, events, careless, cluster, replicas, db and {', '.join(_TLS)}"
         )
+    _check_tls(parts.scheme, options)
     if cluster == "yes" and parts.scheme == "unix":
         raise ConfigError(
             f"store {shown} is one server by its socket: a cluster is redis://host:6379?cluster=yes"
@@ -114,3 +128,17 @@ def place(parts: SplitResult, shown: str) -> Place:
     except (ValueError, TypeError):
         raise ConfigError(f"store {shown} is no address of a Redis server: redis://host:6379/0") from None
     return Place(dict(connect), prefix, events == "all", careless == "yes", cluster == "yes", int(replicas))
+
+
+def _check_tls(scheme: str, options: Mapping[str, str]) -> None:
+    for name in _TLS:
+        value = options.get(name)
+        if value is None:
+            continue
+        if scheme != "rediss":
+            raise ConfigError(f"store option {name} is for rediss://, which means TLS, not for {scheme}://")
+        if name in _FILES and not Path(value).is_file():
+            raise ConfigError(f"store option {name}={value[:200]!r} is not allowed: there is no such file")
+        if name in _WORDS and value not in _WORDS[name]:
+            allowed = " or ".join(_WORDS[name])
+            raise ConfigError(f"store option {name}={value[:20]!r} is not allowed: {allowed}")

@@ -23,6 +23,7 @@ _PASSING_TOO = (
     exceptions.AskError,  # and MovedError: it moved again and again
 )
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH", "invalid DB", "DB index")
+_UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "[X509", "PEM lib")
 _KNOWN = (
     exceptions.AuthenticationError,
     exceptions.AuthorizationError,
@@ -38,8 +39,7 @@ def speaking_plainly() -> Iterator[None]:
         raise ConfigError(f"the server refuses us: {said(error)}") from None
     except (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError) as error:
         text = said(error)
-        if any(word in text for word in _REFUSED):
-            raise ConfigError(f"the server refuses us: {text}") from None
+        _refuse(text)
         raise StoreUnavailable(f"the server cannot be used now: {text}") from error
     except exceptions.ResponseError as error:
         text = said(error)
@@ -50,6 +50,7 @@ def speaking_plainly() -> Iterator[None]:
         raise StoreError(f"the server refused: {text}") from error
     except exceptions.RedisClusterException as error:
         text = said(error)
+        _refuse(text)
         if "not enabled" in text:
             raise ConfigError(
                 f"the server is none of a cluster: take cluster=yes from the store's URL ({text})"
@@ -57,6 +58,23 @@ def speaking_plainly() -> Iterator[None]:
         raise StoreUnavailable(f"the cluster cannot be used now: {text}") from error
     except exceptions.RedisError as error:
         raise StoreError(f"the server refused: {said(error)}") from error
+    except (AttributeError, RuntimeError) as error:
+        # So asyncio of some Pythons 3.12 and 3.13, and the driver, speak of a connection that was closed meanwhile.
+        text = said(error)
+        if "'NoneType' object has no attribute" not in text and "closed" not in text:
+            raise
+        raise StoreUnavailable(f"the connection to the server was closed: {text}") from error
+
+
+def _refuse(text: str) -> None:
+    """Raise what will not pass by itself."""
+    if any(word in text for word in _REFUSED):
+        raise ConfigError(f"the server refuses us: {text}") from None
+    if any(word in text for word in _UNTRUSTED):
+        raise ConfigError(
+            "the certificates do not fit: ssl_ca_certs in the store's URL names the file of those that vouch for the "
+            f"server by the name in the URL, ssl_certfile and ssl_keyfile are ours ({text})"
+        ) from None
 
 
 def said(error: BaseException) -> str:

@@ -1,23 +1,38 @@
 -- reclaim: take over leases that ran out, the longest silent first. The attempt was counted when the job was leased.
--- needs: hold, follow
+-- needs: line, hold, follow, sweep
 local FUTURE = 60000 -- a beat from further ahead means that the clock was put back
+
+-- When a holder was last heard: his last beat, or his start.
+local function heard(beat, start)
+    return math.max(tonumber(beat or '0'), tonumber(start or '0'))
+end
+
+local function remove(q, id)
+    redis.call('LREM', q.base .. 'active', 1, id)
+    redis.call('ZREM', q.base .. 'unstuck:leases', id)
+    active(q)[id] = nil
+    tell(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
+end
 
 -- Give a lease to jobs that run without one and whose holder was silent for the grace. One that has a live lock is
 -- held by a worker that knows no leases but is well.
 local function adopt(q)
     local adopted = 0
     local function grant(id, owner, lease)
-        redis.call('HSET', q.base .. id, 'owner', owner, 'lease_until', whole(now + lease), 'heartbeat_at', whole(now))
+        redis.call('HSET', q.base .. id, 'pb', owner, 'heartbeat_at', time)
         redis.call('ZADD', q.base .. 'unstuck:leases', whole(now + lease), id)
         tell(q, id, 'reaper:adopted', '{"owner":' .. cjson.encode(owner) .. '}')
         adopted = adopted + 1
     end
     local leases = q.base .. 'unstuck:leases'
-    local ahead = redis.call('ZRANGEBYSCORE', leases, whole(now + FUTURE), '+inf', 'LIMIT', 0, 1000)
-    for _, id in ipairs(ahead) do
-        local facts = redis.call('HMGET', q.base .. id, 'owner', 'lease_until', 'heartbeat_at')
-        if facts[1] and adopted < ask.limit and tonumber(facts[3] or '0') > now + FUTURE then
-            grant(id, facts[1], facts[2] - facts[3])
+    local ahead = redis.call('ZRANGEBYSCORE', leases, whole(now + FUTURE), '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
+    for at = 1, #ahead, 2 do
+        local id, ends = ahead[at], ahead[at + 1]
+        local facts = redis.call('HMGET', q.base .. id, 'pb', 'heartbeat_at', 'processedOn')
+        local beat = heard(facts[2], facts[3])
+        if facts[1] and adopted < ask.limit and beat > now + FUTURE then
+            redis.call('HSET', q.base .. id, 'processedOn', time)
+            grant(id, facts[1], ends - beat)
         end
     end
     if redis.call('ZCARD', leases) == redis.call('LLEN', q.base .. 'active') then
@@ -30,16 +45,14 @@ local function adopt(q)
     end
     for id in pairs(active(q)) do
         if adopted < ask.limit and not redis.call('ZSCORE', leases, id) then
-            local facts = redis.call('HMGET', q.base .. id, 'name', 'owner', 'pb', 'heartbeat_at', 'processedOn', 'ats')
-            local seen = math.max(tonumber(facts[4] or '0'), tonumber(facts[5] or '0'))
+            local facts = redis.call('HMGET', q.base .. id, 'name', 'pb', 'heartbeat_at', 'processedOn', 'ats')
+            local seen = heard(facts[3], facts[4])
             if not facts[1] then -- an entry whose job is gone
-                redis.call('LREM', q.base .. 'active', 1, id)
+                remove(q, id)
             elseif seen < now - ask.grace and redis.call('EXISTS', q.base .. id .. ':lock') == 0 then
-                if facts[6] then
-                    redis.call('HSET', q.base .. id, 'leased_ats', facts[6])
-                end
-                redis.call('HSETNX', q.base .. id, 'fence', whole(now))
-                grant(id, facts[3] or facts[2] or 'unknown', ask.grace)
+                redis.call('HSET', q.base .. id, 'leased', (facts[5] or '') .. ' - tied')
+                redis.call('HSETNX', q.base .. id, 'fence', time)
+                grant(id, facts[2] or 'unknown', ask.grace)
             end
         end
     end
@@ -47,10 +60,10 @@ local function adopt(q)
 end
 
 -- Time in which a holder could not be heard does not count against him.
-local function deaf(heard)
+local function deaf(beat)
     local sum = 0
     for _, span in ipairs(ask.blind) do
-        sum = sum + math.max(0, (now - span[2]) - math.max(now - span[1], heard))
+        sum = sum + math.max(0, (now - span[2]) - math.max(now - span[1], beat))
     end
     return sum
 end
@@ -60,15 +73,18 @@ local adopted, found = 0, {}
 for place in ipairs(ask.queues) do
     local q = queue(place)
     follow(q)
+    sweep(q)
     adopted = adopted + adopt(q)
     local until_ = ask.of and '+inf' or '(' .. whole(now)
     local some = redis.call('ZRANGEBYSCORE', q.base .. 'unstuck:leases', '-inf', until_, 'WITHSCORES')
     local mine = 0
     for at = 1, #some, 2 do
         local id, ends = some[at], tonumber(some[at + 1])
-        local facts = redis.call('HMGET', q.base .. id, 'owner', 'heartbeat_at')
-        local lapsed = not ask.of and ends + deaf(tonumber(facts[2] or '0')) < now or ask.of and facts[1] == ask.of
-        if lapsed and active(q)[id] then
+        local facts = redis.call('HMGET', q.base .. id, 'pb', 'heartbeat_at', 'processedOn', 'name')
+        local lapsed = not ask.of and ends + deaf(heard(facts[2], facts[3])) < now or ask.of and facts[1] == ask.of
+        if not facts[4] and active(q)[id] then
+            remove(q, id)
+        elseif lapsed and active(q)[id] then
             found[#found + 1] = {q, id, ends}
             mine = mine + 1
         end
@@ -85,13 +101,10 @@ local jobs = {}
 for place = 1, math.min(ask.limit, #found) do
     local q, id = found[place][1], found[place][2]
     local was = row(q, id, 'processing')
-    local fence = next_fence(redis.call('HGET', q.base .. id, 'fence'))
-    local starts = redis.call('HGET', q.base .. id, 'ats')
-    if starts then
-        hold(q, id, fence, ask.owner, ask.lease, 'leased_ats', starts)
-    else
-        hold(q, id, fence, ask.owner, ask.lease)
-    end
+    local facts = redis.call('HMGET', q.base .. id, 'fence', 'ats', 'leased')
+    local fence, stood = next_fence(facts[1]), string.match(facts[3] or '', ' .*$') or ''
+    hold(q, id, fence, ask.owner, ask.lease)
+    redis.call('HSET', q.base .. id, 'fence', fence, 'pb', ask.owner, 'heartbeat_at', time, 'leased', (facts[2] or '') .. stood)
     jobs[place] = {was, fence}
 end
 flush()
@@ -103,4 +116,5 @@ for place in ipairs(ask.queues) do
         next_end = math.min(next_end or math.huge, head[2] - now)
     end
 end
+chime()
 return {jobs, adopted, next_end and whole(next_end) or false}

@@ -6,7 +6,7 @@ for _, one in ipairs(found) do
     local facts = redis.call('HMGET', q.base .. id, 'priority', 'lane')
     redis.call('ZREM', q.base .. one.set, id)
     redis.call('SREM', q.base .. 'unstuck:cancelled', id)
-    redis.call('HDEL', q.base .. id, 'finishedOn', 'processedOn', 'returnvalue', 'failedReason', 'stage', 'progress', 'place')
+    redis.call('HDEL', q.base .. id, 'finishedOn', 'processedOn', 'returnvalue', 'failedReason', 'stage', 'progress')
     redis.call('HSET', q.base .. id, 'run_at', whole(now), 'delay', 0, 'atm', 0, 'crashes', 0)
     stand(q, id, tonumber(facts[1]) or 0, now, facts[2])
     say(q, 'waiting', id, 'prev', one.set)

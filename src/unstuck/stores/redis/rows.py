@@ -13,22 +13,13 @@ from unstuck.model import Beat, Category, Event, Failure, Filter, Job, NewJob, O
 from unstuck.store import Counts
 
 TABLE = "bull"
-# BullMQ's fields of a job's hash, then ours. A job that was not enqueued by us has none of ours at first.
-FIELDS = (
-    "name", "data", "opts", "timestamp", "delay", "priority", "processedOn", "finishedOn", "atm", "progress",
-    "returnvalue", "failedReason", "stacktrace",
-    "run_at", "key", "digest", "lane", "follows", "trace", "webhook", "timeout", "backoff", "lapse_backoff",
-    "max_attempts", "max_crashes", "crashes", "fence", "owner", "lease_until", "heartbeat_at", "stage", "settled",
-    "settled_fence", "error", "error_at",
-    "ats", "leased_ats", "pb", "born", "defa",
-)  # fmt: skip
 HIGHEST, STEPS = 9, 10  # a point of ours is ten of BullMQ's, where less is sooner
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _failure = msgspec.json.Decoder(Failure).decode
 _worker = msgspec.json.Decoder(Worker).decode
-_floats = msgspec.json.Decoder(tuple[float, ...]).decode
+_policies = msgspec.json.Decoder(tuple[int, tuple[float, ...], tuple[float, ...]]).decode
 
 Row = Sequence[Any]
 UNREADABLE_BY = (msgspec.DecodeError, ValueError, TypeError, KeyError)
@@ -69,8 +60,7 @@ def new_job(job: NewJob, place: int) -> list[Any]:
         "data",
         str(job.payload, "utf-8") if raw else _encode(job.payload).decode(),
     ]
-    fields += [*_policy(job.max_attempts, job.backoff, job.lapse_backoff)]
-    fields += ["opts", _opts(job)]
+    fields += ["opts", _opts(job), "policy", _policy(job.max_attempts, job.backoff, job.lapse_backoff)]
     for name, value in (
         ("key", job.key), ("digest", job.digest), ("lane", job.lane), ("follows", job.parent), ("trace", job.trace),
         ("webhook", job.webhook), ("timeout", job.timeout), ("max_crashes", job.max_crashes),
@@ -84,11 +74,8 @@ def new_job(job: NewJob, place: int) -> list[Any]:
 
 
 @lru_cache(1000)  # few policies, many jobs
-def _policy(
-    max_attempts: int, backoff: tuple[float, ...], lapse_backoff: tuple[float, ...]
-) -> tuple[Any, ...]:
-    steps = "backoff", json_text(backoff), "lapse_backoff", json_text(lapse_backoff)
-    return "max_attempts", max_attempts, *steps
+def _policy(*facts: int | tuple[float, ...]) -> str:
+    return _encode(facts).decode()
 
 
 def _opts(job: NewJob) -> str:
@@ -110,37 +97,47 @@ def _opts_start(attempts: int, backoff: tuple[float, ...], priority: int) -> str
 
 def job(queue: str, row: Row) -> Job:
     """A row of a script's answer; raises ``msgspec.DecodeError`` if it cannot be read."""
-    _, id_, status, values = row
-    facts = dict(zip(FIELDS, values, strict=True))
+    _, id_, status, _ = row
+    facts = hashed(row)
     state = _STATES[status]
     more: dict[str, Any] = {}
     if state is Status.PROCESSING:
-        # A worker that knows no leases of ours leaves what an earlier one wrote.
-        ours = facts["ats"] == facts["leased_ats"]
-        for name, field, read in _HELD if ours else _HELD_BY_OTHERS:
-            if (value := facts[field]) is not None:
-                more[name] = read(value)
-    for name, field, read in _OPTIONAL:  # most jobs have few of these
-        if (value := facts[field]) is not None:
-            more[name] = read(value)
-    if facts["error"] is not None or facts["failedReason"] is not None:
+        more["owner"] = None if (owner := facts.get(b"pb")) is None else _text(owner)
+        if (ends := facts.get(b"lease_until")) is not None:
+            more["lease_until"] = at(ends)
+            more["heartbeat_at"] = at(
+                max(facts.get(b"heartbeat_at", b""), facts.get(b"processedOn", b"")) or 0
+            )
+    for field in facts.keys() & _OPTIONAL.keys():  # most jobs have few of these
+        name, read = _OPTIONAL[field]
+        more[name] = read(facts[field])
+    if b"settled" in facts:
+        word, _, fence = facts[b"settled"].partition(b" ")
+        more["settled"], more["settled_fence"] = _WORDS[word], int(fence)
+    if b"error" in facts or b"failedReason" in facts:
         more["error"] = _error(facts, failed=state is Status.FAILED)
-    created = facts["timestamp"] or b"0"
-    run_at = facts["run_at"] or int(created) + int(facts["delay"] or 0)
+    created = facts.get(b"timestamp", b"0")
+    run_at = facts.get(b"run_at") or int(created) + int(facts.get(b"delay", 0))
+    policy = facts.get(b"policy")
     return Job(
         queue=queue,
         id=id_.decode(),
-        task=_text(facts["name"] or b""),
+        task=_text(facts.get(b"name", b"")),
         status=state,
-        payload=_decode(facts["data"] or b"null"),
-        priority=_priority(facts["priority"] or b"0"),
+        payload=_decode(facts.get(b"data", b"null")),
+        priority=_priority(facts.get(b"priority", b"0")),
         created_at=at(created),
         run_at=at(run_at),
-        attempts=int(facts["atm"] or 0) + (state is Status.PROCESSING),
-        fence=int(facts["fence"] or 0),
+        attempts=int(facts.get(b"atm", 0)) + (state is Status.PROCESSING),
+        fence=int(facts.get(b"fence", 0)),
         **more,
-        **_budget(facts),
+        **(_their_budget(facts.get(b"opts", b"{}")) if policy is None else _budget(policy)),
     )
+
+
+def hashed(row: Row) -> dict[bytes, Any]:
+    """The facts of a row by their names; of those that are there twice the last one holds."""
+    return dict(zip(row[3][::2], row[3][1::2], strict=True))
 
 
 def shown(queue: str, row: Row) -> Job:
@@ -148,26 +145,17 @@ def shown(queue: str, row: Row) -> Job:
     try:
         return job(queue, row)
     except UNREADABLE_BY:
-        place, id_, status, values = row
-        facts = dict(zip(FIELDS, values, strict=True))
-        facts["data"] = _encode(_text(facts["data"] or b""))
-        kept = ("name", "data", "timestamp", "failedReason")
-        return job(queue, (place, id_, status, [facts[name] if name in kept else None for name in FIELDS]))
-
-
-def _budget(facts: Mapping[str, Any]) -> dict[str, Any]:
-    if facts["max_attempts"] is not None:
-        return {
-            "max_attempts": int(facts["max_attempts"]),
-            "backoff": _steps(facts["backoff"] or b"[]"),
-            "lapse_backoff": _steps(facts["lapse_backoff"] or b"[]"),
-        }
-    return _their_budget(facts["opts"] or b"{}")
+        facts = hashed(row)
+        facts[b"data"] = _encode(_text(facts.get(b"data", b"")))
+        kept = (b"name", b"data", b"timestamp", b"failedReason")
+        readable = [word for name in kept if name in facts for word in (name, facts[name])]
+        return job(queue, (*row[:3], readable))
 
 
 @lru_cache(1000)
-def _steps(text: bytes) -> tuple[float, ...]:
-    return _floats(text)
+def _budget(policy: bytes) -> dict[str, Any]:
+    attempts, backoff, lapse_backoff = _policies(policy)
+    return {"max_attempts": attempts, "backoff": backoff, "lapse_backoff": lapse_backoff}
 
 
 @lru_cache(1000)
@@ -186,19 +174,19 @@ def _their_budget(text: bytes) -> dict[str, Any]:
     }
 
 
-def _error(facts: Mapping[str, Any], *, failed: bool) -> Failure | None:
-    ours = None if facts["error"] is None else _failure(facts["error"])
-    reason = None if facts["failedReason"] is None else _text(facts["failedReason"])
+def _error(facts: Mapping[bytes, Any], *, failed: bool) -> Failure | None:
+    ours = None if b"error" not in facts else _failure(facts[b"error"])
+    reason = None if b"failedReason" not in facts else _text(facts[b"failedReason"])
     if failed and reason is not None and (ours is None or ours.message != reason):  # it failed elsewhere
         return Failure(
             category=Category.TRANSIENT,
             code="failed",
             message=reason,
-            stack=_last_stack(facts["stacktrace"]),
-            attempt=int(facts["atm"] or 0),
-            at=None if facts["finishedOn"] is None else at(facts["finishedOn"]),
+            stack=_last_stack(facts.get(b"stacktrace")),
+            attempt=int(facts.get(b"atm", 0)),
+            at=None if b"finishedOn" not in facts else at(facts[b"finishedOn"]),
         )
-    return None if ours is None else msgspec.structs.replace(ours, at=at(facts["error_at"] or 0))
+    return None if ours is None else msgspec.structs.replace(ours, at=at(facts.get(b"error_at", 0)))
 
 
 def _last_stack(text: bytes | None) -> str:
@@ -273,28 +261,20 @@ def _priority(theirs: bytes) -> int:
 
 _STATES = {status.value.encode(): status for status in Status}
 _WORDS = {word.value.encode(): word for word in Word}
-_Reading = tuple[tuple[str, str, Callable[[bytes], Any]], ...]  # a job's field, the hash's, how it is read
-_HELD: _Reading = (
-    ("owner", "owner", _text),
-    ("lease_until", "lease_until", at),
-    ("heartbeat_at", "heartbeat_at", at),
-)
-_HELD_BY_OTHERS: _Reading = (("owner", "pb", _text),)
-_OPTIONAL: _Reading = (
-    ("key", "key", _text),
-    ("digest", "digest", _text),
-    ("lane", "lane", _text),
-    ("parent", "follows", _text),
-    ("trace", "trace", _text),
-    ("webhook", "webhook", _text),
-    ("timeout", "timeout", float),
-    ("max_crashes", "max_crashes", int),
-    ("crashes", "crashes", int),
-    ("started_at", "processedOn", at),
-    ("finished_at", "finishedOn", at),
-    ("stage", "stage", _text),
-    ("settled_fence", "settled_fence", int),
-    ("settled", "settled", _WORDS.__getitem__),
-    ("progress", "progress", _decode),
-    ("result", "returnvalue", _decode),
-)
+# The hash's field, a job's, and how it is read.
+_OPTIONAL: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
+    b"key": ("key", _text),
+    b"digest": ("digest", _text),
+    b"lane": ("lane", _text),
+    b"follows": ("parent", _text),
+    b"trace": ("trace", _text),
+    b"webhook": ("webhook", _text),
+    b"timeout": ("timeout", float),
+    b"max_crashes": ("max_crashes", int),
+    b"crashes": ("crashes", int),
+    b"processedOn": ("started_at", at),
+    b"finishedOn": ("finished_at", at),
+    b"stage": ("stage", _text),
+    b"progress": ("progress", _decode),
+    b"returnvalue": ("result", _decode),
+}

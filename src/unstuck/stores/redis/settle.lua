@@ -1,5 +1,5 @@
 -- settle: end leases. State, events, counters, pauses and follow-up jobs are one step; what does not apply does nothing.
--- needs: line, erase, parent, finish, hold, add, outbox
+-- needs: line, erase, parent, finish, hold, add, outbox, measure
 -- An outcome is place of queue, id, fence, word, delay, result, crashed, pause, and of a failure: text, category, code,
 -- message, stack trace. A job that goes back without a delay keeps its run_at, and with it its old place in line.
 local FINISHED = {completed = 'completed', failed = 'failed'}
@@ -10,16 +10,13 @@ local answers, ended, known = {}, {}, {}
 for place, outcome in ipairs(ask.outcomes) do
     local q, id, fence, word = queue(outcome[1]), outcome[2], outcome[3], outcome[4]
     local holds, facts = held(q, id, fence)
-    local settled_fence, settled = tonumber(facts[SETTLED_FENCE]), facts[SETTLED]
+    local settled = word .. ' ' .. whole(fence)
     local earlier = ended[q.base .. id]
-    if earlier then
-        holds, settled_fence, settled = false, earlier[1], earlier[2]
-    end
-    if holds then
+    if holds and not earlier then
         answers[place], known[place] = 'applied', facts
-        ended[q.base .. id] = {fence, word}
+        ended[q.base .. id] = settled
     else
-        answers[place] = settled_fence == fence and settled == word and 'repeated' or 'lost'
+        answers[place] = (earlier or redis.call('HGET', q.base .. id, 'settled')) == settled and 'repeated' or 'lost'
     end
 end
 
@@ -29,14 +26,14 @@ local function count(q, name)
     counted[q][name] = (counted[q][name] or 0) + 1
 end
 
-local function go_back(q, id, delay, facts)
+local function go_back(q, id, delay, leased)
     if delay > 0 then
         redis.call('HSET', q.base .. id, 'run_at', whole(now + delay), 'delay', whole(delay))
         postpone(q, id, now + delay)
         say(q, 'delayed', id, 'delay', whole(now + delay))
     else
-        local run_at = tonumber(facts[RUN_AT]) or due_at(q, id)
-        stand(q, id, tonumber(facts[PRIORITY]) or 0, run_at, facts[LANE] or nil, tonumber(facts[PLACE]))
+        local facts, place = redis.call('HMGET', q.base .. id, 'priority', 'lane'), string.match(leased, ' (%S+)')
+        stand(q, id, tonumber(facts[1]) or 0, due_at(q, id), facts[2] or nil, tonumber(place))
         say(q, 'waiting', id, 'prev', 'active')
     end
 end
@@ -45,12 +42,13 @@ local function settle(outcome, facts)
     local q, id, word = queue(outcome[1]), outcome[2], outcome[4]
     local key, set = q.base .. id, FINISHED[word]
     let_go(q, id)
-    local attempts = (facts[ATTEMPTS] or 0) + (word == 'released' and 0 or 1)
+    local settled = word .. ' ' .. facts[FENCE]
+    local attempts = whole((facts[ATTEMPTS] or 0) + (word == 'released' and 0 or 1))
     if set == 'completed' then
-        redis.call('HSET', key, 'settled', word, 'settled_fence', facts[FENCE], 'atm', attempts, 'finishedOn', time,
-            'returnvalue', outcome[6] or 'null')
+        redis.call('HSET', key, 'settled', settled, 'atm', attempts, 'finishedOn', time, 'returnvalue',
+            outcome[6] or 'null')
     else
-        redis.call('HSET', key, 'settled', word, 'settled_fence', facts[FENCE], 'atm', attempts)
+        redis.call('HSET', key, 'settled', settled, 'atm', attempts)
     end
     if outcome[9] then
         redis.call('HSET', key, 'error', outcome[9], 'error_at', time, 'error_category', outcome[10], 'error_code',
@@ -62,7 +60,7 @@ local function settle(outcome, facts)
     end
     count(q, word)
     if not set then
-        go_back(q, id, outcome[5], facts)
+        go_back(q, id, outcome[5], facts[LEASED])
         return
     end
     if set == 'completed' then
@@ -72,7 +70,7 @@ local function settle(outcome, facts)
         say(q, 'failed', id, 'failedReason', outcome[12] or '', 'prev', 'active', 'by', 'unstuck')
         say(q, 'retries-exhausted', id, 'attemptsMade', attempts)
     end
-    finish(q, id, set, facts[PARENT], facts[KIND], facts[OPTS])
+    finish(q, id, set, string.find(facts[LEASED], 'tied', 1, true))
 end
 
 for place, outcome in ipairs(ask.outcomes) do
@@ -95,6 +93,9 @@ end
 for q, names in pairs(counted) do
     for name, many in pairs(names) do
         tally(q, name, many)
+        if FINISHED[name] then
+            measure(q, name, many)
+        end
     end
 end
 local jobs, reasons = {}, {}
@@ -128,6 +129,10 @@ for place in ipairs(ask.queues) do
     local q = queue(place)
     if redis.call('EXISTS', q.base .. 'active', q.base .. 'prioritized') == 0 then
         redis.call('DEL', q.base .. 'pc')
+        local ended = counted[q] and (counted[q].completed or counted[q].failed)
+        if ended and redis.call('EXISTS', q.base .. 'wait') == 0 then
+            redis.call('XADD', q.base .. 'events', 'MAXLEN', '~', q.kept, '*', 'event', 'drained')
+        end
     end
 end
 chime()

@@ -40,10 +40,11 @@ from unstuck.store import (
     Share,
 )
 from unstuck.stores.redis import bell, operate, rows
-from unstuck.stores.redis.checkup import checkup, read_infos, stranded
+from unstuck.stores.redis.checkup import checkup, read_infos
 from unstuck.stores.redis.lines import Lines, Queues
 from unstuck.stores.redis.place import Place
 from unstuck.stores.redis.rows import milliseconds
+from unstuck.stores.redis.stranded import stranded
 from unstuck.stores.telling import (
     COUNTED_PLACES,
     REMEMBER_WORKERS,
@@ -273,7 +274,7 @@ class RedisStore:
                 job = rows.job(queue, row)
                 jobs.append(job if fence is None else msgspec.structs.replace(job, fence=fence))
             except rows.UNREADABLE_BY as error:
-                held = fence if fence is not None else int(row[3][rows.FIELDS.index("fence")])
+                held = fence if fence is not None else int(rows.hashed(row)[b"fence"])
                 failure = msgspec.structs.replace(UNREADABLE, details={"why": str(error)[:200]})
                 aside.append(failed(Lease(queue, row[1].decode(), held), failure, event="quarantined"))
         await self.settle(aside)

@@ -7,7 +7,6 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from unstuck.stores.redis.rows import FIELDS
 from unstuck.stores.statements import statements
 
 _NEEDS = re.compile(r"^-- needs: (.*)$", re.MULTILINE)
@@ -22,7 +21,6 @@ class Script(NamedTuple):
 def scripts() -> dict[str, Script]:
     """Every operation's script, by its name."""
     shared = statements("unstuck.stores.redis.shared", ".lua")
-    shared["queue"] = shared["queue"].replace("{fields}", ", ".join(f"'{name}'" for name in FIELDS))
     made = {}
     for name, text in statements("unstuck.stores.redis", ".lua").items():
         needs = _NEEDS.search(text)

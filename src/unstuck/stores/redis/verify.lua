@@ -14,8 +14,8 @@ for place in ipairs(ask.queues) do
     for set, command in pairs(PLACES) do
         local last
         for _, id in ipairs(redis.call(command, q.base .. set, 0, -1)) do
-            local facts = redis.call('HMGET', q.base .. id, 'name', 'fence', 'owner', 'finishedOn', 'atm', 'crashes', 'settled_fence',
-                'failedReason', 'priority', 'run_at')
+            local facts = redis.call('HMGET', q.base .. id, 'name', 'fence', 'leased', 'finishedOn', 'atm', 'crashes', 'settled',
+                'failedReason', 'priority')
             unless(facts[1], 'an entry has its job (' .. set .. ')', q, id)
             unless(not seen[id], 'a job is in one place', q, id)
             seen[id] = true
@@ -24,11 +24,11 @@ for place in ipairs(ask.queues) do
             unless(set ~= 'active' or not facts[3] or fence > 0, 'a processing job has an owner and a fence', q, id)
             unless(finished == (facts[4] and true or false), 'finished means finished_at, and nothing else does', q, id)
             unless(tonumber(facts[6] or '0') <= attempts, 'crashes are attempts', q, id)
-            unless(tonumber(facts[7] or '0') <= fence, 'no lease was ended that was not granted', q, id)
+            unless(tonumber(string.match(facts[7] or '0', '%d+$')) <= fence, 'no lease was ended that was not granted', q, id)
             unless(set ~= 'failed' or facts[8], 'a failed job says why', q, id)
-            if set == 'prioritized' and facts[10] then
+            if set == 'prioritized' and facts[9] then
                 local score = tonumber(redis.call('ZSCORE', q.base .. set, id))
-                local class, run_at = math.floor(score / SPAN), tonumber(facts[10])
+                local class, run_at = math.floor(score / SPAN), due_at(q, id)
                 unless(class == tonumber(facts[9]), 'a place in line is that of its priority', q, id)
                 unless(not last or last[1] ~= class or last[2] <= run_at, 'those that were due first stand first', q, id)
                 last = {class, run_at}

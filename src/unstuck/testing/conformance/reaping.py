@@ -59,6 +59,7 @@ async def test_a_failed_recovery_is_logged_and_the_next_one_comes(
                 await asyncio.sleep(0.02)
     finally:
         reaper.cancel()
+        await asyncio.gather(reaper, return_exceptions=True)
 
     assert sum("not now" in record.getMessage() for record in caplog.records) == 2
 

@@ -1,36 +1,55 @@
--- add: store one new job. It is place of queue, id, BullMQ's priority, delay, instant, digest, again, lane, fields.
--- Answers whether it was created, and whether its content is the same as that of the job that has its id.
-local KEPT = {'fence', 'told', 'settled', 'settled_fence', 'born'} -- when a job is started over
+-- add: store new jobs. One is place of queue, id, BullMQ's priority, delay, instant, digest, again, lane, fields, task.
+-- Answers for each whether it was created, and whether its content is the same as that of the job that has its id.
+local KEPT = {'fence', 'told', 'settled'} -- when a job is started over
 
-local function add(job, number, routine)
-    local q, id, priority, lane = queue(job[1]), job[2], job[3], job[8]
+-- What is kept of a finished job that is to be started over, and its number; nil if it is not to be.
+local function start_over(q, id, again)
+    local finished = state(q, id)
+    if not again or finished == 'pending' or finished == 'processing' then
+        return nil
+    end
     local key, kept = q.base .. id, {}
-    if redis.call('EXISTS', key) == 1 then
-        local finished = state(q, id)
-        if not job[7] or finished == 'pending' or finished == 'processing' then
-            local digest = redis.call('HGET', key, 'digest') or nil
-            return {0, digest == job[6] and 1 or 0}
+    local values = redis.call('HMGET', key, unpack(KEPT))
+    for place, name in ipairs(KEPT) do
+        if values[place] then
+            kept[#kept + 1] = name
+            kept[#kept + 1] = values[place]
         end
-        local values = redis.call('HMGET', key, unpack(KEPT))
-        for place, name in ipairs(KEPT) do
-            if values[place] then
-                kept[#kept + 1] = name
-                kept[#kept + 1] = values[place]
-                number = name == 'born' and values[place] or number
-            end
+    end
+    redis.call('ZREM', q.base .. finished, id)
+    redis.call('SREM', q.base .. 'unstuck:cancelled', id)
+    redis.call('DEL', key)
+    return kept, redis.call('ZSCORE', q.base .. 'unstuck:all', id)
+end
+
+-- A place at the end of the line, for a job that is due now.
+local function stand_last(q, id, priority, lane)
+    q.ready = true
+    local counter = q.counter and q.counter + 1
+    q.counter = counter
+    local score = priority * SPAN + (counter or redis.call('INCR', q.base .. 'pc'))
+    gather(q, 'stand', whole(score), id)
+    if q.laned then
+        index(q, id, lane, rank_at(priority, now), score)
+    end
+end
+
+local function add(job, number, routine, plain)
+    local q, id, priority, lane = queue(job[1]), job[2], job[3], job[8]
+    local key, kept, born = q.base .. id, nil, nil
+    if not plain and redis.call('EXISTS', key) == 1 then
+        kept, born = start_over(q, id, job[7])
+        if not kept then
+            return {0, (redis.call('HGET', key, 'digest') or nil) == job[6] and 1 or 0}
         end
-        redis.call('ZREM', q.base .. finished, id)
-        redis.call('SREM', q.base .. 'unstuck:cancelled', id)
-        redis.call('DEL', key)
     end
     local run_at = (job[5] or now) + job[4]
-    redis.call('HSET', key, 'timestamp', whole(now), 'delay', whole(math.max(0, run_at - now)), 'run_at', whole(run_at),
-        'priority', priority, 'born', type(number) == 'string' and number or whole(number), unpack(job[9]))
-    if kept[1] then
+    redis.call('HSET', key, 'timestamp', time, 'delay', whole(math.max(0, run_at - now)), 'priority', whole(priority),
+        unpack(job[9]))
+    if kept and kept[1] then
         redis.call('HSET', key, unpack(kept))
     end
-    redis.call('ZADD', q.base .. 'unstuck:all', type(number) == 'string' and number or whole(number), id)
-    redis.call('SADD', KEYS[2], q.name)
+    gather(q, 'all', born or whole(number), id)
     say(q, 'added', id, 'name', job[10])
     if lane then
         use_lanes(q)
@@ -38,15 +57,13 @@ local function add(job, number, routine)
     if run_at > now then
         postpone(q, id, run_at)
         say(q, 'delayed', id, 'delay', whole(run_at))
-    elseif job[5] then
-        stand(q, id, priority, run_at, lane)
-        say(q, 'waiting', id)
     else
-        q.ready = true
-        local score = priority * SPAN + redis.call('INCR', q.base .. 'pc')
-        redis.call('ZADD', q.base .. 'prioritized', whole(score), id)
-        if q.laned then
-            index(q, id, lane, rank_at(priority, run_at), score)
+        if job[5] then
+            flush() -- its place is found among those that stand there
+            redis.call('HSET', key, 'run_at', whole(run_at))
+            stand(q, id, priority, run_at, lane)
+        else
+            stand_last(q, id, priority, lane)
         end
         say(q, 'waiting', id)
     end
@@ -56,10 +73,38 @@ local function add(job, number, routine)
     return {1, 1}
 end
 
-local function add_all(jobs, routine)
-    local first, answers = numbers(#jobs), {}
+-- Whether none of the jobs is there yet, nor twice among them, and all are due by what they are told to wait. Then what
+-- would be asked for each is asked once: whether it is there, and the counters of their places.
+local function all_plain(jobs)
+    local keys, seen = {}, {}
     for place, job in ipairs(jobs) do
-        answers[place] = add(job, first + place - 1, routine)
+        local key = queue(job[1]).base .. job[2]
+        if seen[key] or job[5] then
+            return false
+        end
+        seen[key], keys[place] = true, key
     end
+    for first = 1, #keys, 1000 do
+        if redis.call('EXISTS', unpack(keys, first, math.min(#keys, first + 999))) > 0 then
+            return false
+        end
+    end
+    return true
+end
+
+local function add_all(jobs, routine)
+    local first, answers, plain, many = numbers(#jobs), {}, all_plain(jobs), {}
+    for _, job in ipairs(jobs) do
+        local q = queue(job[1])
+        many[q] = (many[q] or 0) + 1
+    end
+    for q, count in pairs(many) do
+        redis.call('SADD', KEYS[2], q.name)
+        q.counter = plain and redis.call('INCRBY', q.base .. 'pc', count) - count
+    end
+    for place, job in ipairs(jobs) do
+        answers[place] = add(job, first + place - 1, routine, plain)
+    end
+    flush()
     return answers
 end

@@ -20,9 +20,13 @@ local function trim(q, id, set, keep)
     end
 end
 
--- Its hash has finishedOn already.
-local function finish(q, id, set, parent, kind, options)
+-- Its hash has finishedOn already. That it may be tied to others, or be removed, must be looked up.
+local function finish(q, id, set, tied)
     gather(q, set, time, id)
+    if not tied then
+        return
+    end
+    local parent, kind, options = unpack(redis.call('HMGET', q.base .. id, 'parentKey', 'deid', 'opts'))
     if parent then
         report(q, id, set)
     end

@@ -54,7 +54,7 @@ function lane_line(q, limit, per_lane, anew)
         if not score and not one.plain then -- as many as it should have, but not the same ones
             return lane_line(q, limit, per_lane, true)
         end
-        one.rank, one.score = rank, tonumber(score or '0')
+        one.rank, one.place = rank, score or '0'
         taken[place] = one
     end
     return taken

@@ -2,11 +2,13 @@
 -- A queue's line is made of its list "wait" and of one class for each priority in its set "prioritized", where
 -- score = priority * 2^32 + counter. We keep every class in the order in which its jobs became due, so that the head
 -- of the whole line is found by comparing the heads of the classes. A point of our priority is ten of BullMQ's and
--- a head start of a minute; what lies in "wait" counts as one point above our highest.
+-- a head start of a minute; what lies in "wait" counts as one point above our highest. Priorities of BullMQ's that are
+-- below our lowest stand behind it by less and less, up to another ten minutes, so that nothing waits for ever.
 local SPAN = 4294967296
 local HEAD_START = 6000 -- milliseconds for a point of BullMQ's
-local FIRST = 600000 -- the head start of what lies in "wait"
-local CLASSES = 60 -- that are compared; those below them wait until there are fewer
+local LOWEST = 100 -- our lowest priority, as BullMQ has it
+local FIRST = HEAD_START * LOWEST -- the head start of what lies in "wait"
+local CLASSES = 60 -- that are compared: the first half of them always, the others in turn if there are more
 
 local function exact(number)
     return string.format('%.17g', number)
@@ -18,6 +20,9 @@ local function due_at(q, id)
 end
 
 local function rank_at(priority, run_at)
+    if priority > LOWEST then
+        return run_at + FIRST - math.floor(FIRST * LOWEST / priority)
+    end
     return run_at + HEAD_START * priority - FIRST
 end
 
@@ -131,7 +136,6 @@ local function postpone(q, id, run_at)
     local last = redis.call('ZREVRANGEBYSCORE', q.base .. 'delayed', whole(high), whole(low), 'WITHSCORES', 'LIMIT', 0, 1)
     local score = last[2] and math.min(high, last[2] + 1) or low
     redis.call('ZADD', q.base .. 'delayed', whole(score), id)
-    redis.call('HDEL', q.base .. id, 'place')
 end
 
 -- Take a job out of line; tells whether it was there.
@@ -171,12 +175,16 @@ local function classes(q, limit)
     if waiting[1] then
         local ids = {}
         for place = #waiting, 1, -1 do
-            ids[#ids + 1] = {waiting[place], 0}
+            ids[#ids + 1] = {waiting[place], '0'}
         end
         found[1] = {priority = 0, ids = ids}
     end
-    local from = 0
+    local from, turn = 0, nil
     while #found < CLASSES do
+        if #found == CLASSES / 2 then
+            turn = tonumber(redis.call('GET', q.base .. 'unstuck:turn') or '0')
+            from = math.max(from, turn)
+        end
         local key = q.base .. 'prioritized'
         local head = redis.call('ZRANGEBYSCORE', key, whole(from), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
         if not head[1] then
@@ -187,9 +195,12 @@ local function classes(q, limit)
         local some = redis.call('ZRANGEBYSCORE', key, head[2], '(' .. whole(from), 'WITHSCORES', 'LIMIT', 0, limit)
         local ids = {}
         for place = 1, #some, 2 do
-            ids[#ids + 1] = {some[place], tonumber(some[place + 1])}
+            ids[#ids + 1] = {some[place], some[place + 1]}
         end
         found[#found + 1] = {priority = priority, ids = ids}
+    end
+    if turn and (turn > 0 or #found == CLASSES) then
+        redis.call('SET', q.base .. 'unstuck:turn', #found < CLASSES and 0 or whole(from))
     end
     return found
 end
@@ -218,7 +229,7 @@ local function line(q, limit, ranked)
             break
         end
         local one = best.ids[best.at]
-        taken[#taken + 1] = {q = q, id = one[1], score = one[2], rank = best.rank}
+        taken[#taken + 1] = {q = q, id = one[1], place = one[2], rank = best.rank}
         step(best, best.at + 1)
     end
     return taken

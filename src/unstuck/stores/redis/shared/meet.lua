@@ -18,11 +18,9 @@ local function meet(q)
         for _, id in ipairs(ids) do
             there[id] = true
             if not redis.call('ZSCORE', all, id) then
-                local facts = redis.call('HMGET', q.base .. id, 'born', 'timestamp', 'name')
-                if facts[3] then
-                    local born = facts[1] or whole((tonumber(facts[2]) or now) * 1000)
-                    redis.call('HSET', q.base .. id, 'born', born)
-                    redis.call('ZADD', all, born, id)
+                local facts = redis.call('HMGET', q.base .. id, 'timestamp', 'name')
+                if facts[2] then
+                    redis.call('ZADD', all, whole((tonumber(facts[1]) or now) * 1000), id)
                 end
             end
         end
@@ -35,7 +33,7 @@ local function meet(q)
     end
     local removed = {}
     for _, id in ipairs(redis.call('ZRANGE', all, 0, -1)) do
-        if not there[id] then
+        if not there[id] and redis.call('EXISTS', q.base .. id) == 0 then
             removed[id] = true
             redis.call('ZREM', all, id)
             redis.call('SREM', q.base .. 'unstuck:cancelled', id)

@@ -7,10 +7,17 @@ local micro = clock[1] * 1000000 + clock[2]
 local now = math.floor(micro / 1000)
 local time = string.format('%.0f', now)
 local store = string.sub(KEYS[1], 1, -7) -- without its last word, "number"
-local EVENTS_KEPT = 10000 -- as BullMQ does unless the queue's meta says otherwise
+local EVENTS_KEPT = '10000' -- as BullMQ does unless the queue's meta says otherwise
 
+-- A number as text. Where many jobs have the same it is made once: this is slow, and so is a number in a command.
+local texts = {}
 local function whole(number)
-    return string.format('%.0f', number)
+    local text = texts[number]
+    if not text then
+        text = string.format('%.0f', number)
+        texts[number] = text
+    end
+    return text
 end
 
 -- A full server refuses what needs memory, but not in a step that has begun to write: what works jobs off must go on.
@@ -26,6 +33,7 @@ local function numbers(count)
 end
 
 local queues = {} -- by the words that their keys begin with
+local placed = {} -- by their places
 
 local function queue_at(base, place)
     local q = queues[base]
@@ -38,7 +46,7 @@ local function queue_at(base, place)
         base = base,
         name = place and ask.queues[place],
         paused = meta[1] and meta[1] ~= '0',
-        kept = tonumber(meta[2]) or EVENTS_KEPT,
+        kept = tonumber(meta[2]) and meta[2] or EVENTS_KEPT,
         concurrency = tonumber(meta[3]),
         max = tonumber(meta[4]),
         duration = tonumber(meta[5]),
@@ -49,7 +57,12 @@ local function queue_at(base, place)
 end
 
 local function queue(place)
-    return queue_at(string.sub(KEYS[place + 2], 1, -5), place)
+    local q = placed[place]
+    if not q then
+        q = queue_at(string.sub(KEYS[place + 2], 1, -5), place)
+        placed[place] = q
+    end
+    return q
 end
 
 -- What runs, as a set: looked up often in one step, and a list is slow to search.
@@ -90,7 +103,7 @@ end
 local GATHERED = {
     leave = {'ZREM', 'prioritized'}, start = {'LPUSH', 'active'}, lease = {'ZADD', 'unstuck:leases'},
     unlease = {'ZREM', 'unstuck:leases'}, well = {'SREM', 'stalled'}, completed = {'ZADD', 'completed'},
-    failed = {'ZADD', 'failed'}, unlock = {'DEL'},
+    failed = {'ZADD', 'failed'}, unlock = {'DEL'}, all = {'ZADD', 'unstuck:all'}, stand = {'ZADD', 'prioritized'},
 }
 
 local function gather(q, what, one, two)
@@ -103,8 +116,39 @@ local function gather(q, what, one, two)
     words[#words + 1] = two
 end
 
+-- Take jobs off the list of those that run. Those that began first stand last: what is behind the first that goes is
+-- written anew if it is not much more than what goes.
+local function stop_all(q)
+    local gone, key = {}, q.base .. 'active'
+    for _, id in ipairs(q.stop) do
+        gone[id] = true
+    end
+    local running, first, stay = redis.call('LRANGE', key, 0, -1), nil, {}
+    for at, id in ipairs(running) do
+        if gone[id] then
+            first = first or at
+        elseif first then
+            stay[#stay + 1] = id
+        end
+    end
+    if #stay > 4 * #q.stop then
+        for _, id in ipairs(q.stop) do
+            redis.call('LREM', key, -1, id)
+        end
+    elseif first then
+        redis.call('LTRIM', key, 0, first - 2 - #running) -- counted from the end, or the first would mean all
+        for at = 1, #stay, 1000 do
+            redis.call('RPUSH', key, unpack(stay, at, math.min(#stay, at + 999)))
+        end
+    end
+    q.stop = nil
+end
+
 local function flush()
     for _, q in pairs(queues) do
+        if q.stop then
+            stop_all(q)
+        end
         for what, how in pairs(GATHERED) do
             local words = q[what]
             if words then
@@ -146,9 +190,19 @@ local function state(q, id)
     return active(q)[id] and 'processing' or 'pending'
 end
 
-local FIELDS = {{fields}}
+-- A hash with some fields put in their place, as those who read it take the last of each name.
+local function also(row, ...)
+    local count = #row
+    for at, word in ipairs({...}) do
+        row[count + at] = word
+    end
+    return row
+end
 
--- A job as it is now, for the one who asked.
+-- A job as it is now, for the one who asked: all of its hash, and the end of its lease.
 local function row(q, id, status)
-    return {q.place, id, status or state(q, id), redis.call('HMGET', q.base .. id, unpack(FIELDS))}
+    local facts = redis.call('HGETALL', q.base .. id)
+    status = status or state(q, id)
+    local ends = status == 'processing' and redis.call('ZSCORE', q.base .. 'unstuck:leases', id)
+    return {q.place, id, status, ends and also(facts, 'lease_until', ends) or facts}
 end

@@ -1,0 +1,67 @@
+"""BullMQ on a test's server: what it enqueues, runs, controls and sees."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from support.node import Node
+from support.redis import Redis
+from support.waiting import until_async
+from unstuck.model import NewJob
+from unstuck.testing import RedisHarness
+
+QUEUE = "mail"
+
+
+class Bull:
+    """BullMQ on the test's server."""
+
+    def __init__(self, version: str, server: Redis, harness: RedisHarness, log: Path) -> None:
+        self._node, self._where, self._log = Node(version), (str(server.port), harness.prefix, QUEUE), log
+        self._client = harness.client
+
+    async def add(self, *jobs: tuple[str, Any, dict[str, Any]]) -> list[str]:
+        said = [{"task": task, "data": data, "opts": opts} for task, data, opts in jobs]
+        ids: list[str] = await asyncio.to_thread(self._node, "produce", *self._where, said)
+        return ids
+
+    async def flow(self, *children: tuple[str, dict[str, Any]]) -> list[str]:
+        said = [{"task": task, "opts": opts} for task, opts in children]
+        ids: list[str] = await asyncio.to_thread(self._node, "flow", *self._where, said)
+        return ids
+
+    async def look(self) -> Any:
+        return await asyncio.to_thread(self._node, "look", *self._where)
+
+    async def log(self, id_: str, line: str) -> None:
+        await self.control("addJobLog", id_, line)
+
+    async def board(self) -> Any:
+        """What the dashboard lists."""
+        return await asyncio.to_thread(self._node, "board", *self._where)
+
+    async def control(self, method: str, *args: object) -> Any:
+        said = (json.dumps(arg) for arg in args)
+        return await asyncio.to_thread(self._node, "control", *self._where, method, *said)
+
+    async def die_at_work(self, count: int) -> None:
+        """A worker of theirs that is killed when so many jobs run."""
+        with self._node.start(self._log, "work", *self._where, 10**6, 60_000) as child:
+            running = f"{self._where[1]}:{QUEUE}:active"
+
+            async def busy() -> bool:
+                return bool(await self._client.llen(running) >= count)
+
+            await until_async(busy, 30, f"{count} jobs to run", self._log)
+            child.close()
+
+    async def work(self, count: int) -> None:
+        """A worker of theirs until so many jobs have ended."""
+        with self._node.start(self._log, "work", *self._where, count) as child:
+            await until_async(lambda: child.exit_code is not None, 30, f"{count} jobs to end", self._log)
+            assert child.exit_code == 0
+
+
+def ours(task: str, **facts: Any) -> NewJob:
+    return NewJob(queue=QUEUE, task=task, id=f"{task}-1", payload={"n": 1}, backoff=(0.1, 0.2), **facts)

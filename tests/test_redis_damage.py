@@ -1,0 +1,163 @@
+"""Queues on Redis that somebody has damaged: nothing of it holds up others, and it is told what it was."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from support.redis import Redis
+
+from unstuck import Filter, Status, StoreError
+from unstuck.model import released
+from unstuck.testing import RedisHarness
+from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, states
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def harness(redis_server: Redis) -> AsyncIterator[RedisHarness]:
+    async with RedisHarness(redis_server.url()) as harness:
+        yield harness
+
+
+async def test_what_others_removed_is_forgotten_with_its_events(harness: RedisHarness) -> None:
+    job = await one_leased(harness.store)
+    await harness.store.settle([released(job.lease)])
+    await harness.client.delete(f"{harness.prefix}:q:{job.id}")
+    await harness.client.zrem(f"{harness.prefix}:q:prioritized", job.id)
+
+    assert (await harness.store.find(Filter())).jobs == []
+    assert await harness.store.events() == []
+    assert await harness.store.verify() == []
+
+
+async def test_entries_without_a_job_hold_up_nobody(harness: RedisHarness) -> None:
+    [ref] = await enqueued(harness.store)
+    await harness.client.zadd(f"{harness.prefix}:q:prioritized", {"ghost": 1})
+    await harness.client.lpush(f"{harness.prefix}:q:active", "lost")
+    assert len(await harness.store.verify()) == 2
+
+    assert [job.ref for job in await leased(harness.store, 5)] == [ref]
+    await harness.store.reclaim(None, 30.0, 10, "reaper")
+    assert await harness.store.verify() == []
+
+
+async def test_a_job_whose_data_is_no_json_is_put_aside(harness: RedisHarness) -> None:
+    [broken, fine] = await enqueued(harness.store, 2)
+    await harness.client.hset(f"{harness.prefix}:q:{broken.id}", "data", "{not json")
+
+    assert [job.ref for job in await leased(harness.store, 2)] == [fine]
+    assert (await look(harness.store, broken)).payload == "{not json"
+    assert (await states(harness.store)) == {"processing": 1, "failed": 1}
+    assert "quarantined" in [event.type for event in await harness.store.events(job=broken)]
+
+
+async def test_a_deferred_failure_of_bullmqs_is_carried_out_unrun(harness: RedisHarness) -> None:
+    [ref] = await enqueued(harness.store)
+    await harness.client.hset(f"{harness.prefix}:q:{ref.id}", "defa", "job stalled more than allowable limit")
+
+    assert await leased(harness.store) == []
+    job = await look(harness.store, ref)
+    assert job.status is Status.FAILED
+    assert job.error is not None
+    assert job.error.message == "job stalled more than allowable limit"
+    assert await harness.store.verify() == []
+
+
+async def test_a_script_that_cannot_be_carried_out_is_the_stores_error(harness: RedisHarness) -> None:
+    await harness.client.set(f"{harness.prefix}:q:prioritized", "not a set")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await leased(harness.store)
+
+
+async def told(harness: RedisHarness) -> list[str]:
+    return [finding.what for finding in await harness.store.checkup() if finding.level != "ok"]
+
+
+async def test_a_checkup_tells_of_what_is_stranded_also_in_queues_of_others(harness: RedisHarness) -> None:
+    """A queue that only BullMQ used, with one job of each kind, and one that is well."""
+    base, put = f"{harness.prefix}:theirs", harness.client
+    await put.hset(f"{base}:meta", mapping={"version": "bullmq:6.0.0", "concurrency": "3"})
+    for id_ in ("well", "held", "stalled", "waits", "lost", "late", "child", "parent"):
+        await put.hset(f"{base}:{id_}", mapping={"name": "send", "data": "{}", "timestamp": "1"})
+    await put.lpush(f"{base}:active", "well", "held", "stalled")
+    await put.lpush(f"{base}:wait", "waits", "ghost")
+    await put.zadd(f"{base}:delayed", {"late": 4096})
+    await put.zadd(f"{base}:failed", {"child": 1})
+    await put.zadd(f"{base}:waiting-children", {"parent": 1})
+    await put.sadd(f"{base}:parent:dependencies", f"{base}:child")
+    for id_ in ("well", "waits"):
+        await put.set(f"{base}:{id_}:lock", "token", px=60_000)
+    for id_ in ("held", "child"):
+        await put.set(f"{base}:{id_}:lock", "token")
+
+    assert await told(harness) == [
+        "2 jobs wait in queue theirs, and there is no sign of a worker that takes it",
+        "queue theirs runs as many jobs as it may, 3: nothing else of it is started",
+        "1 jobs of queue theirs are stalled: they run, and nobody holds them: stalled",
+        "1 jobs of queue theirs are held by a lock that never ends: held",
+        "1 entries of queue theirs have no job: it was removed by hand, evicted or lost: ghost",
+        "1 jobs of queue theirs are in no list: nobody will ever take them: lost",
+        "1 delayed jobs of queue theirs were due more than a minute ago: late",
+        "1 jobs of queue theirs wait for children that failed or are gone: parent",
+        "1 locks of queue theirs belong to jobs that do not run, and never end: child",
+        "1 locks of queue theirs belong to jobs that do not run: waits",
+    ]
+    assert await harness.client.exists(f"{base}:unstuck:all") == 0, "a look must not write"
+
+
+async def test_a_paused_queue_of_others_and_one_in_use_are_not_said_to_lack_workers(
+    harness: RedisHarness,
+) -> None:
+    for queue in ("one", "two"):
+        base = f"{harness.prefix}:{queue}"
+        await harness.client.hset(f"{base}:1", mapping={"name": "send", "data": "{}", "timestamp": "1"})
+        await harness.client.lpush(f"{base}:wait", "1")
+    await harness.client.hset(f"{harness.prefix}:one:meta", "paused", "1")
+    await harness.client.set(f"{harness.prefix}:two:stalled-check", "1", px=30_000)
+
+    assert await told(harness) == ["queue one is paused"]
+
+
+async def removed(harness: RedisHarness) -> list[object]:
+    return [
+        event.data["details"]["entry"]
+        for event in await harness.store.events()
+        if event.type == "reaper:removed"
+    ]
+
+
+async def test_an_entry_without_a_job_is_removed_with_an_event_wherever_it_is(harness: RedisHarness) -> None:
+    """Bad input 69: one that waits, one that runs for another, and one that runs for us and lost its job meanwhile."""
+    held = await one_leased(harness.store)
+    await harness.client.delete(f"{harness.prefix}:q:{held.id}")
+    await harness.client.zadd(f"{harness.prefix}:q:prioritized", {"waits": 1})
+    await harness.client.lpush(f"{harness.prefix}:q:wait", "plain")
+    await harness.client.lpush(f"{harness.prefix}:q:active", "runs")
+
+    assert await leased(harness.store, 5) == []
+    await harness.age(3600.0)
+    assert (await harness.store.reclaim(["q"], 30.0, 10, "reaper")).jobs == []
+
+    assert sorted(map(str, await removed(harness))) == sorted(["plain", "runs", "waits", held.id])
+    assert await states(harness.store) == {}
+    assert await harness.store.verify() == []
+
+
+async def test_a_job_that_is_in_no_list_gets_its_place_in_line_again(harness: RedisHarness) -> None:
+    """Bad input 69: the hash is there, but nothing leads to it."""
+    [first] = await enqueued(harness.store)
+    await harness.age(1.0)
+    [lost] = await enqueued(harness.store)
+    await harness.age(1.0)
+    [last] = await enqueued(harness.store)
+    [late] = await enqueued(harness.store, delay=60.0)
+    assert await harness.client.zrem(f"{harness.prefix}:q:prioritized", lost.id)
+    await harness.client.lpush(f"{harness.prefix}:q:paused", late.id)  # as a BullMQ before 6 has it
+    await harness.client.zrem(f"{harness.prefix}:q:delayed", late.id)
+    assert len((await harness.store.find(Filter(queue="q"))).jobs) == 4  # a look does not forget it
+
+    await harness.store.reclaim(["q"], 30.0, 10, "reaper")
+
+    assert [event.type for event in await harness.store.events(job=lost)] == ["reaper:adopted"]
+    assert [job.ref for job in await leased(harness.store, 5)] == [first, lost, last]
+    assert await harness.store.verify() == []
