@@ -55,6 +55,14 @@ def test_init_makes_the_schema_by_either_form_and_shows_no_password(
     assert {"ByUrl", "EmbedJob"} <= set(made)
 
 
+@pytest.mark.slow
+def test_init_says_so_if_the_database_has_another_name(graph_server: Neo4j, tmp_path: Path) -> None:
+    answer = unstuck(tmp_path, "init", "--store", f"{graph_server.url()}?label=Named", store=None)
+
+    assert answer.returncode == 0, answer.stderr
+    assert "jobs are in the database neo4j, not in one called embedding-jobs" in answer.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import click
 from click.shell_completion import get_completion_class
@@ -26,7 +27,7 @@ from unstuck.cli.output import (
 )
 from unstuck.doctor import doctor as examine
 from unstuck.doctor import doctor_tables
-from unstuck.environ import neo4j_url
+from unstuck.environ import EMBED_JOB_DATABASE, neo4j_url
 from unstuck.errors import ConfigError, StoreError
 from unstuck.redact import redact
 from unstuck.settings import FILE
@@ -106,6 +107,13 @@ def init(
         print_json({"store": redact(url, 500), "wrote": FILE if written else None})
         return
     say(f"the store is ready: {url}")
+    if url.startswith(("neo4j", "bolt")) and (name := urlsplit(url).path.strip("/")) not in (
+        "",
+        EMBED_JOB_DATABASE,
+    ):
+        say(
+            f"jobs are in the database {name}, not in one called {EMBED_JOB_DATABASE}: let it be the queue's own"
+        )
     say(f"wrote {FILE}" if written else f"{FILE} is there already and was left as it is")
 
 
