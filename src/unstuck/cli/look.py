@@ -107,12 +107,10 @@ def init(
         print_json({"store": redact(url, 500), "wrote": FILE if written else None})
         return
     say(f"the store is ready: {url}")
-    if url.startswith(("neo4j", "bolt")) and (name := urlsplit(url).path.strip("/")) not in (
-        "",
-        EMBED_JOB_DATABASE,
-    ):
+    database = urlsplit(url).path.strip("/")
+    if url.startswith(("neo4j", "bolt")) and database not in ("", EMBED_JOB_DATABASE):
         say(
-            f"jobs are in the database {name}, not in one called {EMBED_JOB_DATABASE}: let it be the queue's own"
+            f"jobs are in the database {database}, not in one called {EMBED_JOB_DATABASE}: let it be their own"
         )
     say(f"wrote {FILE}" if written else f"{FILE} is there already and was left as it is")
 
