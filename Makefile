@@ -83,5 +83,8 @@ $(STAMP)/servers:
 		command -v redis-server || { \
 			$(APT) -qq update && $(APT) -qq install -y redis-server && \
 			test -d /run/systemd/system && $(ROOT) systemctl disable --now redis-server; }; \
+		command -v mvn && command -v java || { \
+			$(APT) -qq update && $(APT) -qq install -y --no-install-recommends maven openjdk-17-jre-headless; }; \
 		} > $(STAMP)/servers.log 2>&1 || true
+	@! command -v mvn > /dev/null || PYTHONPATH=tests $(BIN)/python -m support.neo4j >> $(STAMP)/servers.log 2>&1 || true
 	@touch $@

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from bench.contestant import OUT
+from bench.neo4j_rounds import Neo4jRounds
 from bench.plan import SMALL, Plan
 from bench.postgres_rounds import PostgresRounds
 from bench.redis_rounds import RedisRounds
@@ -20,10 +21,11 @@ from bench.report import table
 from bench.rounds import Rounds
 from bench.sqlite_rounds import SQLiteRounds
 
-STORES: dict[str, type[SQLiteRounds | PostgresRounds | RedisRounds]] = {
+STORES: dict[str, type[SQLiteRounds | PostgresRounds | RedisRounds | Neo4jRounds]] = {
     "sqlite": SQLiteRounds,
     "postgres": PostgresRounds,
     "redis": RedisRounds,
+    "neo4j": Neo4jRounds,
 }
 
 
@@ -33,7 +35,7 @@ def main() -> None:
         "--store",
         choices=STORES,
         action="append",
-        help="sqlite, postgres or redis (default: one after the other)",
+        help="sqlite, postgres, redis or neo4j (default: one after the other)",
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--concurrency", type=int, default=100, help="of our worker (default 100)")

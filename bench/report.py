@@ -26,6 +26,12 @@ METRICS = {
     "without snapshot": "drain of {long:,}, jobs/s",
     "with snapshot": "drain of {long:,} while a snapshot is held, jobs/s",
     "reaper": "reaper's scan of {scanned:,} finished and running, ms",
+    "batches of 1": "lease and settle, 1 at a time, jobs/s",
+    "batches of 10": "lease and settle, 10 at a time, jobs/s",
+    "batches of 50": "lease and settle, 50 at a time, jobs/s",
+    "batches of 200": "lease and settle, 200 at a time, jobs/s",
+    "lease": "a lease of 50, ms",
+    "lease beside finished": "a lease of 50 beside 200,000 finished, ms",
     "disk": "write of 8 kB and sync, times/s",
     "single": "single enqueue, one after the other, jobs/s",
     "crowd": "single enqueue, 50 at the same time, jobs/s",
@@ -86,11 +92,17 @@ RATIOS = {
         Ratio("drain", ("bullmq",), 1.2),
         Ratio("drain", ("dramatiq", "taskiq"), 3.0),
     ),
+    "neo4j": (
+        Ratio("batches of 50", ("plain queries",), 10.0),
+        Ratio("batches of 50", ("one bare statement",), 0.7),
+        Ratio("lease beside finished", ("lease",), at_most=1.2),
+    ),
 }
 BELOW = {
     "sqlite": {"latency p50": 15.0, "memory": 80.0},
     "postgres": {"latency p50": 5.0, "reaper": 5.0},
     "redis": {"latency p50": 3.0},
+    "neo4j": {},
 }
 
 

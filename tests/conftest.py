@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.command import TASKS, Command, unstuck
+from support.neo4j import GRAPH, QUEUE, Neo4j
 from support.postgres import FLAVOURS, Postgres
 from support.product import Product, product
 from support.redis import FLAVOURS as REDIS_FLAVOURS
@@ -95,6 +96,28 @@ def redis_server(request: pytest.FixtureRequest) -> Iterator[Redis]:
         server.resume()
     else:
         server.start()
+
+
+@pytest.fixture(scope="session")
+def queue_server() -> Iterator[Neo4j]:
+    with Neo4j(QUEUE, password=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def graph_server() -> Iterator[Neo4j]:
+    with Neo4j(GRAPH) as server:
+        yield server
+
+
+@pytest.fixture
+def neo4j_server(queue_server: Neo4j) -> Iterator[Neo4j]:
+    """The Neo4j of the queue. A test may pause, stop or kill it: the next one finds it running again."""
+    yield queue_server
+    if queue_server.running:
+        queue_server.resume()
+    else:
+        queue_server.start()
 
 
 @pytest.fixture

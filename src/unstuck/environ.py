@@ -1,15 +1,17 @@
-"""What environment variables say: numbers within their range, and how often a task is tried by default."""
+"""What environment variables say: numbers within their range, how often a task is tried, where embedding jobs are."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from urllib.parse import quote, urlsplit
 
 from unstuck.errors import ConfigError
 from unstuck.policy import YEAR, Retry, number, whole
 
 _NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?", re.ASCII)
 _LONGEST_MS = round(YEAR * 1000)
+EMBED_JOB_DATABASE = "embedding-jobs"
 
 
 def text_in(environ: Mapping[str, str], name: str) -> str | None:
@@ -43,6 +45,39 @@ def number_in(
 def first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
     """The name to blame for a value."""
     return next((name for name in names if text_in(environ, name)), f"the default of {names[0]}")
+
+
+def neo4j_url(what: str, uri: str, username: str | None, password: str | None, database: str | None) -> str:
+    """The URL of a Neo4j store whose address, user, password and database are said apart."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme.split("+")[0] not in ("neo4j", "bolt") or not parts.netloc:
+        raise ConfigError(
+            f"{what} is no address of a Neo4j server: it must be written as neo4j://host:7687 or bolt://host:7687"
+        )
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"{what} has a user in it: say the user name and the password apart from the address"
+        )
+    user = f"{quote(username, safe='')}:{quote(password or '', safe='')}@" if username else ""
+    name = database or parts.path.strip("/") or EMBED_JOB_DATABASE
+    options = f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}://{user}{parts.netloc}/{quote(name)}{options}"
+
+
+def embed_store(environ: Mapping[str, str]) -> str | None:
+    """The store that EMBED_JOB_DATABASE_URI, _USERNAME, _PASSWORD and _NAME say, if they say one."""
+    uri = text_in(environ, "EMBED_JOB_DATABASE_URI")
+    if uri is None:
+        return None
+    username, password, name = (
+        text_in(environ, f"EMBED_JOB_DATABASE_{part}") for part in ("USERNAME", "PASSWORD", "NAME")
+    )
+    return neo4j_url(
+        "EMBED_JOB_DATABASE_URI", uri, username or ("neo4j" if password else None), password, name
+    )
 
 
 def default_retry(environ: Mapping[str, str]) -> Retry:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unstuck.environ import plain, text_in
+from unstuck.environ import embed_store, plain, text_in
 from unstuck.errors import ConfigError
 from unstuck.policy import Policy, Rate, check_field, number, queue_name, shown, whole
 from unstuck.stores import open_store
@@ -20,6 +20,7 @@ log = logging.getLogger("unstuck.settings")
 FILE = "unstuck.toml"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 MILLISECONDS = "EMBED_JOB_RECOVERY_INTERVAL"
+EMBED_STORE = "EMBED_JOB_DATABASE_URI"
 _APP = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 Check = Callable[[str, Any], Any]  # takes what it is called and what was said; gives the value or refuses
 
@@ -136,6 +137,8 @@ def _from_environ(environ: Mapping[str, str], wrong: list[str]) -> dict[str, _Sa
                 f"{first.variable} says {first.value:g} s and {variable} says {value:g} s: "
                 "set one of them, or both to the same time"
             )
+    if "store" not in said and (url := _checked(wrong, "", lambda _, given: embed_store(given), "", environ)):
+        said["store"] = _Said(_checked(wrong, "", _store, EMBED_STORE, url), EMBED_STORE)
     return said
 
 

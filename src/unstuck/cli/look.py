@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import click
 from click.shell_completion import get_completion_class
@@ -25,6 +27,7 @@ from unstuck.cli.output import (
 )
 from unstuck.doctor import doctor as examine
 from unstuck.doctor import doctor_tables
+from unstuck.environ import EMBED_JOB_DATABASE, neo4j_url
 from unstuck.errors import ConfigError, StoreError
 from unstuck.redact import redact
 from unstuck.settings import FILE
@@ -55,16 +58,37 @@ recovery = 60     # seconds between recoveries of lost jobs
 @click.command()
 @table_option
 @click.option("--dry-run", is_flag=True, help="With --table: only print the SQL.")
+@click.option("--uri", help="Of a Neo4j server, instead of --store: bolt://host:7687")
+@click.option("--username", help="With --uri.")
+@click.option("--password", help="With --uri; better by EMBED_JOB_DATABASE_PASSWORD.")
+@click.option("--database", help="With --uri: embedding-jobs, unless you name another.")
 @store_option
 @json_option
 @plainly
-def init(tables: tuple[str, ...], dry_run: bool, store: str | None, as_json: bool) -> None:
+def init(
+    tables: tuple[str, ...],
+    dry_run: bool,
+    uri: str | None,
+    username: str | None,
+    password: str | None,
+    database: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """Create or update the store's schema, and write a sample unstuck.toml if there is none.
 
     With --table it gives tables of yours the columns and indexes that a reaper or worker can use, and nothing else:
     all columns are empty or have a default, and indexes are built while everybody works.
     """
-    url = named(store)
+    if uri is not None:
+        secret = password or os.environ.get("EMBED_JOB_DATABASE_PASSWORD")
+        url = neo4j_url("--uri", uri, username or ("neo4j" if secret else None), secret, database)
+    elif username or password or database:
+        raise ConfigError(
+            "--username, --password and --database belong to --uri: say the server's address, too"
+        )
+    else:
+        url = named(store)
     if dry_run and not tables:
         raise ConfigError("--dry-run is for --table: it prints the SQL that would be run on it")
     if tables:
@@ -83,6 +107,11 @@ def init(tables: tuple[str, ...], dry_run: bool, store: str | None, as_json: boo
         print_json({"store": redact(url, 500), "wrote": FILE if written else None})
         return
     say(f"the store is ready: {url}")
+    database = urlsplit(url).path.strip("/")
+    if url.startswith(("neo4j", "bolt")) and database not in ("", EMBED_JOB_DATABASE):
+        say(
+            f"jobs are in the database {database}, not in one called {EMBED_JOB_DATABASE}: let it be their own"
+        )
     say(f"wrote {FILE}" if written else f"{FILE} is there already and was left as it is")
 
 

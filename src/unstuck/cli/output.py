@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from urllib.parse import urlencode
 import click
 import msgspec
 
+from unstuck.environ import embed_store
 from unstuck.errors import ConfigError, PayloadError, UnknownJob, UnstuckError
 from unstuck.jobs import Jobs
 from unstuck.redact import redact
@@ -65,9 +67,9 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 
 def named(url: str | None) -> str:
-    if not url:
-        raise ConfigError("no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE")
-    return url
+    if found := url or embed_store(os.environ):
+        return found
+    raise ConfigError("no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE")
 
 
 def with_tables(url: str, tables: Sequence[str]) -> str:

@@ -23,7 +23,9 @@ def open_store(url: str) -> Store:
     ``sqlite:///:memory:`` one that is gone when it is closed. ``postgresql://user@host/database`` is a schema in a
     database, ``?schema=unstuck`` unless you name another; ``&table=jobs`` adopts a table of yours as a queue.
     ``redis://host:6379/0`` (``rediss://`` with TLS, ``unix:///path/to.sock``) is a Redis or Valkey server; its keys begin
-    with ``?prefix=bull`` unless you name another. ``?events=all`` also records routine events.
+    with ``?prefix=bull`` unless you name another. ``neo4j://user:password@host:7687/embedding-jobs`` (or ``bolt://``, each
+    also with ``+s``) is a database on a Neo4j server; its jobs have the label ``?label=EmbedJob`` unless you name another.
+    ``?events=all`` also records routine events.
     """
     parts, shown = _parts(url)
     match parts.scheme:
@@ -33,10 +35,12 @@ def open_store(url: str) -> Store:
             return _postgres(parts, shown)
         case "redis" | "rediss" | "unix":
             return _redis(parts, shown)
+        case "neo4j" | "neo4j+s" | "neo4j+ssc" | "bolt" | "bolt+s" | "bolt+ssc":
+            return _neo4j(parts, shown)
         case _:
             raise ConfigError(
-                f"store {shown} is not known: use sqlite:///path/to/file.db, postgresql://user@host/database "
-                "or redis://host:6379/0"
+                f"store {shown} is not known: use sqlite:///path/to/file.db, postgresql://user@host/database, "
+                "redis://host:6379/0 or neo4j://user:password@host:7687/database"
             )
 
 
@@ -117,6 +121,15 @@ def _redis(parts: SplitResult, shown: str) -> Store:
         raise _missing(shown, error, "redis") from None
     found = place(parts, shown)
     return SpreadStore(found) if found.spread else RedisStore(found)
+
+
+def _neo4j(parts: SplitResult, shown: str) -> Store:
+    try:
+        from unstuck.stores.neo4j.place import place
+        from unstuck.stores.neo4j.store import Neo4jStore
+    except ImportError as error:
+        raise _missing(shown, error, "neo4j") from None
+    return Neo4jStore(place(parts, shown))
 
 
 def _missing(shown: str, error: ImportError, extra: str = "postgres") -> ConfigError:

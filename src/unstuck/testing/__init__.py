@@ -2,5 +2,6 @@
 
 from unstuck.testing.harness import Harness, PostgresHarness, RedisHarness, SQLiteHarness
 from unstuck.testing.inline import inline
+from unstuck.testing.neo4j_harness import Neo4jHarness
 
-__all__ = ["Harness", "PostgresHarness", "RedisHarness", "SQLiteHarness", "inline"]
+__all__ = ["Harness", "Neo4jHarness", "PostgresHarness", "RedisHarness", "SQLiteHarness", "inline"]

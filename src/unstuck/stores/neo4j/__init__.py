@@ -1,0 +1,1 @@
+"""Jobs as nodes of a Neo4j database."""

@@ -1,0 +1,2 @@
+// clock: the server's time.
+RETURN datetime.realtime().epochMillis AS answer

@@ -1,0 +1,38 @@
+// count: every queue in numbers. Reads all jobs once, so that each is counted once.
+WITH datetime.realtime().epochMillis AS now
+CALL (now) {
+  MATCH (j:{label})
+  WITH j.queue AS queue, j.status AS status, now,
+    count(*) AS number,
+    sum(CASE WHEN j.due_at > now THEN 1 ELSE 0 END) AS delayed,
+    sum(CASE WHEN j.lock_until < now THEN 1 ELSE 0 END) AS expired,
+    sum(CASE WHEN j.settled = 'cancelled' THEN 1 ELSE 0 END) AS cancelled
+  RETURN collect([queue, CASE status
+    WHEN 'pending' THEN {pending: number, delayed: delayed}
+    WHEN 'processing' THEN {processing: number, expired: expired}
+    WHEN 'completed' THEN {completed: number}
+    WHEN 'failed' THEN {failed: number, cancelled: cancelled} ELSE {} END]) AS kinds
+}
+WITH now, kinds
+CALL (now, kinds) {
+  UNWIND kinds AS kind
+  WITH DISTINCT kind[0] AS name, now
+  CALL (name) {
+    MATCH (c:{label})
+    USING INDEX SEEK c:{label}(queue, rank, seq)
+    WHERE c.queue = name AND c.rank IS NOT NULL AND c.seq IS NOT NULL AND c.status = 'pending'
+    WITH c ORDER BY c.queue, c.rank, c.seq LIMIT 1
+    RETURN c.run_at AS run_at
+  }
+  RETURN collect([name, now - run_at]) AS waited
+}
+CALL () {
+  MATCH (c:{label}Counter)
+  WITH c.queue AS queue, c.name AS name, sum(c.value) AS value
+  RETURN collect([queue, name, value]) AS totals
+}
+CALL () {
+  MATCH (q:{label}Queue) WHERE q.paused_at IS NOT NULL
+  RETURN collect([q.name, q.paused_why]) AS paused
+}
+RETURN {kinds: kinds, waited: waited, totals: totals, paused: paused} AS answer

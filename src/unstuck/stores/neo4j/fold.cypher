@@ -1,0 +1,15 @@
+// fold: put counters that have come in many pieces together. Who folds locks the store's node, so that nobody counts
+// a piece twice.
+CALL () { MATCH (c:{label}Counter) RETURN count(c) AS pieces }
+CALL (pieces) {
+  WITH pieces WHERE pieces > $many
+  MATCH (s:{label}Store {name: 'store'})
+  SET s.name = s.name
+  WITH s
+  MATCH (c:{label}Counter)
+  WITH c.queue AS queue, c.name AS name, sum(c.value) AS value, collect(c) AS some
+  FOREACH (c IN some | DELETE c)
+  CREATE (:{label}Counter {queue: queue, name: name, value: value})
+  RETURN count(*) AS folded
+}
+RETURN pieces AS answer

@@ -1,0 +1,11 @@
+// lanes: the heads of the lanes of some queues, each as rank, number and address. Reads all that wait in these queues.
+UNWIND $lanes AS share
+CALL (share) {
+  MATCH (c:{label})
+  USING INDEX SEEK c:{label}(queue, rank, seq)
+  WHERE c.queue = share.queue AND c.rank IS NOT NULL AND c.seq IS NOT NULL AND c.status = 'pending'
+  WITH c ORDER BY c.queue, c.rank, c.seq
+  WITH c.lane AS lane, share.most AS most, collect([c.rank, c.seq, c.id]) AS found
+  RETURN collect([lane, found[..most]]) AS heads
+}
+RETURN collect([share.queue, heads]) AS answer

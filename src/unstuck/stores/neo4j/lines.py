@@ -1,0 +1,261 @@
+"""Lines: carries statements to the server, each as a transaction of its own, and some together."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from neo4j import AsyncDriver, AsyncGraphDatabase, AsyncSession, AsyncTransaction, Query, exceptions
+
+from unstuck.errors import SchemaError, StoreUnavailable
+from unstuck.stores.neo4j.place import Place
+from unstuck.stores.neo4j.plainly import LOST, passes, speaking_plainly
+from unstuck.stores.neo4j.texts import guarded, texts
+
+T = TypeVar("T")
+PATIENCE = 20.0  # seconds for an answer; without it the server would wait for a lock for ever
+TRIES = 12
+SHORTEST, LONGEST = 0.005, 0.1  # seconds between two tries
+MOST = 8  # connections of one store at a time; who asks for more waits
+_IDENTITY = """
+CALL db.info() YIELD id
+OPTIONAL MATCH (s:{label}Store {name: 'store'})
+RETURN id, s.birth
+"""
+
+
+class Asked(NamedTuple):
+    """A statement by its name, and what it is given."""
+
+    name: str
+    params: dict[str, Any]
+
+
+class _Waiting(NamedTuple):
+    asked: Asked
+    answer: asyncio.Future[Any]
+
+
+class _Elsewhere(Exception):
+    """The guard of a statement did not find our store: nothing was done."""
+
+
+Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
+
+
+class Lines:
+    """The driver's pool, which connects by itself again; statements do nothing if another database answers then."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.texts = texts(place.label)
+        self._driver: AsyncDriver = AsyncGraphDatabase.driver(
+            place.uri,
+            auth=place.auth,
+            max_connection_pool_size=MOST,
+            connection_acquisition_timeout=PATIENCE,
+            connection_timeout=10.0,
+            max_transaction_retry_time=0.0,
+            notifications_min_severity="OFF",
+            telemetry_disabled=True,
+            user_agent="unstuck",
+        )
+        self._known: str | None = None
+        self._birth: str | None = None
+        self._waiting: list[_Waiting] = []
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._open = True
+
+    async def ask(
+        self, name: str, params: dict[str, Any], *, safe: bool = False, patience: float = PATIENCE
+    ) -> Any:
+        """The answer of one statement. ``safe`` means that to do it twice is as good as once."""
+        return (await self._carry([Asked(name, params)], safe=safe, patience=patience))[0]
+
+    async def ask_all(self, asked: Sequence[Asked], *, safe: bool = False) -> list[Any]:
+        """The answers of statements that are one: they travel and commit together."""
+        return await self._carry(asked, safe=safe)
+
+    async def ask_text(self, text: str, params: dict[str, Any], *, safe: bool = True) -> Any:
+        """The answer of a statement that is not among the files as it stands."""
+        return (await self._guarded(guarded(self.place.label, [text]), params, safe, PATIENCE))[0]
+
+    async def rows(self, text: str, *, patience: float = PATIENCE, **params: Any) -> list[list[Any]]:
+        """All rows of a statement about the server or the schema."""
+        return await self._again(partial(_run, text=text, params=params, patience=patience), True, patience)
+
+    async def share(self, name: str, params: dict[str, Any]) -> Any:
+        """As ``ask``, in one transaction with the other kind that is asked for in the same moment.
+
+        A worker settles what ended and leases what comes next at the same time: that is one commit instead of two.
+        """
+        self.must_be_open()
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(Asked(name, params), loop.create_future())
+        if not self._waiting:
+            loop.call_soon(self._send)
+        self._waiting.append(waiting)
+        return await waiting.answer
+
+    async def transaction(
+        self, work: Callable[[Ask], Awaitable[T]], *, safe: bool = False, patience: float = PATIENCE
+    ) -> T:
+        """Carry out several statements as one transaction; each may depend on what those before it answered."""
+
+        async def carry(session: AsyncSession) -> T:
+            tx = await session.begin_transaction(timeout=patience)
+            async with tx:
+
+                async def ask(name: str, params: dict[str, Any]) -> Any:
+                    return _here(await _rows(tx, self._text(name), params | {"birth": self._birth}))[0]
+
+                answer = await work(ask)
+                await tx.commit()
+                return answer
+
+        await self._recognised()
+        return await self._again(carry, safe, patience)
+
+    async def identify(self) -> None:
+        """Ask which database answers. It must be the one that answered first."""
+        text = _IDENTITY.replace("{label}", self.place.label)
+        [[found, birth]] = await self._once(partial(_run, text=text, params={}, patience=PATIENCE), PATIENCE)
+        if self._known is not None and found != self._known:
+            raise StoreUnavailable(
+                f"another database answers at {self.place.uri} than before: nothing is written to it; "
+                "if that is meant, start again"
+            )
+        self._known, self._birth = found, birth
+
+    @property
+    def known(self) -> bool:
+        """Whether the database has answered."""
+        return self._known is not None
+
+    async def make_database(self) -> None:
+        """Ask the server for the database; only some editions have more than one."""
+        text = f"CREATE DATABASE `{self.place.database}` IF NOT EXISTS WAIT"
+        async with self._driver.session(database="system") as session:
+            await _run(session, text, {}, PATIENCE)
+
+    async def close(self) -> None:
+        self._open = False
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+        await self._driver.close()
+
+    def must_be_open(self) -> None:
+        if not self._open:
+            raise StoreUnavailable("the store is closed")
+
+    async def _carry(self, asked: Sequence[Asked], *, safe: bool, patience: float = PATIENCE) -> list[Any]:
+        params = {name: value for one in asked for name, value in one.params.items()}
+        return await self._guarded(self._text(*[one.name for one in asked]), params, safe, patience)
+
+    def _text(self, *names: str) -> str:
+        key = " + ".join(("", *names))
+        if key not in self.texts:
+            self.texts[key] = guarded(self.place.label, [self.texts[name] for name in names])
+        return self.texts[key]
+
+    async def _guarded(self, text: str, params: dict[str, Any], safe: bool, patience: float) -> list[Any]:
+        async def work(session: AsyncSession) -> list[Any]:
+            return _here(await _run(session, text, params | {"birth": self._birth}, patience))
+
+        await self._recognised()
+        return await self._again(work, safe, patience)
+
+    async def _recognised(self) -> None:
+        if self._birth is None:
+            self.must_be_open()
+            await self.identify()
+        if self._birth is None:
+            raise SchemaError(
+                f"database {self.place.database!r} has no jobs with the label {self.place.label}, or they were wiped: "
+                "run unstuck init"
+            )
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        kinds: dict[str, list[_Waiting]] = {}
+        for one in waiting:
+            kinds.setdefault(one.asked.name, []).append(one)
+        while kinds:  # one of each kind, settling before leasing
+            group = [kinds[name].pop(0) for name in sorted(kinds)]
+            kinds = {name: left for name, left in kinds.items() if left}
+            task = asyncio.create_task(self._answer(group))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _answer(self, group: Sequence[_Waiting]) -> None:
+        try:
+            answers = await self._carry(
+                [one.asked for one in group], safe=[one.asked.name for one in group] == ["complete"]
+            )
+        except Exception as error:  # noqa: BLE001 - handed to the caller it belongs to
+            if len(group) > 1 and not isinstance(error, StoreUnavailable):
+                for one in group:
+                    await self._answer([one])
+                return
+            for one in group:
+                if not one.answer.done():
+                    one.answer.set_exception(error)
+            return
+        for one, answer in zip(group, answers, strict=True):
+            if not one.answer.done():  # cancelled meanwhile
+                one.answer.set_result(answer)
+
+    async def _again(self, work: Callable[[AsyncSession], Awaitable[T]], safe: bool, patience: float) -> T:
+        """Two that wait for each other are a normal thing: the server undoes one of them, which starts over.
+
+        If the connection was lost on the way, only what is safe is sent once more.
+        """
+        self.must_be_open()
+        lost = False
+        for tries in range(TRIES):
+            try:
+                return await self._once(work, patience)
+            except _Elsewhere:
+                self._birth = None
+                await self._recognised()
+            except StoreUnavailable as error:
+                cause = error.__cause__
+                undone = isinstance(cause, exceptions.Neo4jError) and passes(cause)
+                once_more = safe and not lost and isinstance(cause, LOST)
+                if tries == TRIES - 1 or not (undone or once_more):
+                    raise
+                lost = lost or once_more
+            await asyncio.sleep(random.uniform(0.0, min(LONGEST, SHORTEST * 2**tries)))  # noqa: S311 - not a secret
+        raise StoreUnavailable(
+            f"database {self.place.database!r} is not the same from one moment to the next"
+        )
+
+    async def _once(self, work: Callable[[AsyncSession], Awaitable[T]], patience: float) -> T:
+        with speaking_plainly(self.place.database):
+            async with asyncio.timeout(patience + 5.0), self._session() as session:
+                return await work(session)
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[AsyncSession]:
+        async with self._driver.session(database=self.place.database, fetch_size=-1) as session:
+            yield session
+
+
+def _here(found: list[list[Any]]) -> list[Any]:
+    if not found:
+        raise _Elsewhere
+    return found[0]
+
+
+async def _run(session: AsyncSession, text: str, params: dict[str, Any], patience: float) -> list[list[Any]]:
+    result = await session.run(Query(text, timeout=patience), params)
+    return [list(record.values()) async for record in result]
+
+
+async def _rows(tx: AsyncTransaction, text: str, params: dict[str, Any]) -> list[list[Any]]:
+    result = await tx.run(text, params)
+    return [list(record.values()) async for record in result]

@@ -1,0 +1,82 @@
+"""Says what went wrong in our own words, so that nothing above needs to know the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from neo4j import exceptions
+
+from unstuck.errors import ConfigError, SchemaError, StoreDamaged, StoreError, StoreUnavailable
+from unstuck.redact import redact
+
+# Two that wait for each other, a leader that steps down, a lock that did not come: the server undid all of it.
+_AGAIN = (
+    "Neo.TransientError.",
+    "Neo.ClientError.Cluster.NotALeader",
+    "Neo.ClientError.General.ForbiddenOnReadOnlyDatabase",
+)
+# The server says "client" although nobody has done anything wrong: time ran out.
+_PASSING = (
+    "Neo.ClientError.Transaction.LockClientStopped",
+    "Neo.ClientError.Transaction.TransactionTimedOut",
+    "Neo.ClientError.Transaction.TransactionTerminated",
+    "Neo.ClientError.Transaction.Terminated",
+    "Neo.ClientError.Database.DatabaseUnavailable",
+    "Neo.DatabaseError.General.OutOfMemoryError",
+    "Neo.DatabaseError.Transaction.TransactionCommitFailed",
+    "Neo.DatabaseError.Transaction.TransactionStartFailed",
+    "Neo.DatabaseError.Transaction.TransactionLogError",
+)
+_DAMAGED = (
+    "Neo.DatabaseError.General.IndexCorruptionDetected",
+    "Neo.DatabaseError.General.StorageDamageDetected",
+)
+_REFUSED = ("Neo.ClientError.Security.", "Neo.ClientError.Database.DatabaseNotFound")
+_MISSING = ("Neo.ClientError.Schema.IndexNotFound", "Neo.DatabaseError.Schema.IndexNotFound")
+LOST = (exceptions.ServiceUnavailable, exceptions.SessionExpired, OSError)
+"""Nobody knows whether the server did what it was asked."""
+
+
+def passes(error: exceptions.Neo4jError) -> bool:
+    """Whether nothing was done, and the same may succeed in a moment."""
+    return (error.code or "").startswith(_AGAIN)
+
+
+@contextmanager
+def speaking_plainly(database: str) -> Iterator[None]:
+    try:
+        yield
+    except exceptions.Neo4jError as error:
+        raise _meant(error, database) from error
+    except (exceptions.ConfigurationError, exceptions.AuthConfigurationError) as error:
+        raise ConfigError(f"the server cannot be used so: {said(error)}") from error
+    except (*LOST, TimeoutError, exceptions.ConnectionPoolError, exceptions.ResultError) as error:
+        raise StoreUnavailable(f"the server cannot be used now: {said(error)}") from error
+    except exceptions.DriverError as error:
+        raise StoreError(f"the driver refused: {said(error)}") from error
+
+
+def _meant(error: exceptions.Neo4jError, database: str) -> StoreError | ConfigError:
+    code = error.code or ""
+    if code.startswith(_DAMAGED):
+        return StoreDamaged(f"the database is damaged: {said(error)}")
+    if code.startswith("Neo.ClientError.Database.DatabaseNotFound"):
+        return ConfigError(
+            f"there is no database {database!r}: on Enterprise unstuck init makes it; on Community, which has one, name that "
+            "in the store's URL, or give it this name before its first start (initial.dbms.default_database)"
+        )
+    if code.startswith(_REFUSED):
+        return ConfigError(f"the server refuses us: {said(error)}")
+    if code.startswith(_MISSING) or "No such index" in str(error.message):
+        return SchemaError(f"database {database!r} has not what this release needs: run unstuck init")
+    if passes(error) or code.startswith(_PASSING):
+        return StoreUnavailable(f"the server cannot be used now: {said(error)}")
+    return StoreError(f"the server refused: {said(error)}")
+
+
+def said(error: BaseException) -> str:
+    """The server's own word, in one line."""
+    text = error.message if isinstance(error, exceptions.Neo4jError) and error.message else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return redact(lines[0] if lines else type(error).__name__, 300)

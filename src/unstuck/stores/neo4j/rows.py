@@ -1,0 +1,274 @@
+"""Between nodes and values. Times are milliseconds since 1970, payloads, results and progress JSON text."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from unstuck.model import Beat, Category, Event, Failure, Job, NewJob, Outcome, Ref, Status, Worker
+from unstuck.store import Counts
+from unstuck.stores.neo4j.place import Place
+from unstuck.stores.telling import reaped, told
+
+Row = list[Any]
+Params = dict[str, Any]
+EMBED = "embed"  # the task of a node that says nothing of a task
+# Times by the names that nodes, others' too, and Job have for them.
+_TIMES = {
+    "created_at": "created_at",
+    "run_at": "run_at",
+    "started_at": "started_at",
+    "processed_at": "finished_at",
+    "lock_until": "lease_until",
+    "heartbeat_at": "heartbeat_at",
+}
+_TEXTS = ("payload", "progress", "result")
+# What is so usual that nodes do not say it.
+_USUAL = {"backoff": (1.0, 2.0, 4.0)}
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_worker = msgspec.json.Decoder(Worker).decode
+UNREADABLE_BY = (msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeError, OverflowError)
+
+
+class Read(NamedTuple):
+    """Jobs that could be read, and the addresses and troubles of those that could not."""
+
+    jobs: list[Job]
+    unreadable: list[tuple[str, str]]
+
+
+def moment(ms: float | None) -> datetime | None:
+    return None if ms is None else at(ms)
+
+
+def at(ms: float) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def instant(when: datetime) -> int:
+    return round(when.timestamp() * 1000)
+
+
+def json_text(value: Any) -> str | None:
+    return None if value is None else _encode(value).decode()
+
+
+def new_row(job: NewJob, number: int, place: Place) -> Params:
+    """What enqueue reads of a job; ``facts`` become properties as they are."""
+    uid = _embedded(job, place)
+    payload = str(job.payload, "utf-8") if type(job.payload) is msgspec.Raw else _encode(job.payload).decode()
+    facts: Params = {
+        "status": "pending",
+        "queue": job.queue,
+        "task": job.task,
+        "payload": payload,
+        "priority": job.priority,
+        "attempts": 0,
+        "max_attempts": job.max_attempts,
+        "fence": 0,
+    }
+    few = {
+        "job_id": job.id if job.queue != place.queue else None,
+        "key": job.key,
+        "digest": job.digest,
+        "max_crashes": job.max_crashes,
+        "lane": job.lane,
+        "parent": job.parent,
+        "trace": job.trace,
+        "policy": _policy(job.backoff, job.lapse_backoff, job.timeout, job.webhook),
+    }
+    facts |= {name: value for name, value in few.items() if value is not None}
+    row: Params = {
+        "address": place.address(job.queue, job.id),
+        "number": number,
+        "run_at": None if job.run_at is None else instant(job.run_at),
+        "delay": milliseconds(job.delay),
+        "facts": facts,
+    }
+    return row if uid is None else row | uid
+
+
+def _embedded(job: NewJob, place: Place) -> Params | None:
+    """What an embedding job is about, which only one job of the store may be."""
+    if job.queue != place.queue:
+        return None
+    said = _decode(job.payload) if type(job.payload) is msgspec.Raw else job.payload
+    if not isinstance(said, dict):
+        return None
+    found = {name: said.get(name) for name in ("entity_uid", "model", "version")}
+    if not all(isinstance(value, str | int) and not isinstance(value, bool) for value in found.values()):
+        return None
+    return {name: str(value) for name, value in found.items()}
+
+
+@lru_cache(1000)  # few policies, many jobs
+def _policy(
+    backoff: tuple[float, ...], lapse_backoff: tuple[float, ...], timeout: float | None, webhook: str | None
+) -> str | None:
+    said = {"backoff": backoff, "lapse_backoff": lapse_backoff, "timeout": timeout, "webhook": webhook}
+    text = _encode({name: value for name, value in said.items() if value}).decode()
+    return None if text == _encode(_USUAL).decode() else text
+
+
+@lru_cache(1000)
+def _of_policy(text: str) -> Params:
+    said: Params = _decode(text)
+    return said
+
+
+def births() -> Params:
+    """How to know a job as this call's own when it is made again, and where its numbers begin within a microsecond."""
+    chance = random.getrandbits(62)
+    return {"call": chance, "chance": chance % 2048}
+
+
+def job(node: Params, place: Place) -> Job:
+    """A job as the properties of its node say it; what nodes of others do not say is filled in."""
+    facts: Params = {"queue": place.queue, "task": EMBED, "created_at": 0.0} | node
+    for name, called in _TIMES.items():
+        if name in node:
+            facts[called] = node[name] / 1000
+    for name in _TEXTS:
+        if name in node:
+            facts[name] = _decode(node[name])
+    facts |= _of_policy(node["policy"]) if "policy" in node else _USUAL
+    facts["id"] = place.ref(facts["queue"], node["id"]).id
+    facts["owner"] = node.get("lock_owner")
+    facts.setdefault("run_at", facts["created_at"])
+    if "payload" not in node:
+        facts["payload"] = {name: node.get(name) for name in ("entity_uid", "model", "version")}
+    if "error" in node:
+        facts["error"] = _failure(node)
+    if not 0 <= facts.get("priority", 0) <= 9:
+        facts["priority"] = 0 if facts["priority"] < 0 else 9
+    return msgspec.convert(facts, Job, strict=False)
+
+
+def _failure(node: Params) -> Params:
+    if "failure" in node:
+        found: Params = _decode(node["failure"])
+        return found | {"at": at(node["error_at"]) if "error_at" in node else None}
+    category = str(node.get("error_category") or Category.PERMANENT).upper()
+    return {"category": category, "code": "error", "message": str(node["error"])}
+
+
+def read(found: Iterable[Params], place: Place) -> Read:
+    """Jobs. One that cannot be read, because somebody edited it, does not hide the others."""
+    answer = Read([], [])
+    for node in found:
+        try:
+            answer.jobs.append(job(node, place))
+        except UNREADABLE_BY as error:
+            answer.unreadable.append((node["id"], str(error)[:200]))
+    return answer
+
+
+def beat(given: Beat, number: int, place: Place) -> Params:
+    return {
+        "address": place.address(given.lease.queue, given.lease.id),
+        "number": number,
+        "fence": given.lease.fence,
+        "lease": milliseconds(given.seconds),
+        "progress": json_text(given.progress),
+        "stage": given.stage,
+    }
+
+
+def completion(outcome: Outcome, number: int, place: Place) -> Row:
+    """What complete reads of an outcome that is good."""
+    queue, id_, fence = outcome.lease
+    return [place.address(queue, id_), fence, number, json_text(outcome.result)]
+
+
+def ending(outcome: Outcome, number: int, place: Place) -> Params:
+    """What settle reads of an outcome."""
+    queue, id_, fence = outcome.lease
+    facts: Params = {
+        "address": place.address(queue, id_),
+        "number": number,
+        "fence": fence,
+        "status": str(outcome.status),
+        "word": str(outcome.word),
+        "refund": outcome.refund,
+        "crashed": int(outcome.crashed),
+        "delay": milliseconds(outcome.delay),
+        "result": json_text(outcome.result),
+        "counts": [
+            name
+            for name in (str(outcome.word), "crashed" if outcome.crashed else None, reaped(outcome))
+            if name
+        ],
+    }
+    return facts | ({} if outcome.failure is None else failure(outcome.failure))
+
+
+def failure(why: Failure) -> Params:
+    """``failure`` is all there is to say, without its time; the others are for people and filters."""
+    return {
+        "failure": json_text(msgspec.structs.replace(why, at=None)),
+        "error": why.message,
+        "error_category": str(why.category),
+        "error_code": why.code,
+    }
+
+
+def events(outcomes: Sequence[Outcome], all_events: bool) -> list[Params]:
+    """The events of outcomes, each behind the number of its outcome."""
+    return [
+        {"number": number, "type": type_, "details": json_text(details)}
+        for number, type_, details in told(outcomes, all_events)
+    ]
+
+
+def by_address(named: Iterable[Ref], place: Place) -> list[str]:
+    return sorted({place.address(*ref) for ref in named})
+
+
+def event(row: Row, place: Place) -> Event:
+    seq, when, type_, queue, address, details, owner = row
+    said = _decode(details) | ({} if owner is None else {"owner": owner})
+    data = {"type": type_, "table": place.label, "details": said}
+    id_ = None if address is None else place.ref(queue, address).id
+    return Event(cursor=str(seq), at=at(when), type=type_, queue=queue, job=id_, data=data)
+
+
+def worker(row: Row) -> Worker:
+    started_at, seen_at, facts = row
+    return msgspec.structs.replace(_worker(facts), started_at=moment(started_at), seen_at=moment(seen_at))
+
+
+def facts(worker: Worker) -> str:
+    return _encode(msgspec.structs.replace(worker, started_at=None, seen_at=None)).decode()
+
+
+def counts(answer: Params, place: Place) -> list[Counts]:
+    """Every queue in numbers."""
+    numbers: dict[str, Params] = {}
+    for queue, kinds in answer["kinds"]:
+        of_queue = numbers.setdefault(place.queue if queue is None else queue, {})
+        for kind, number in kinds.items():
+            of_queue[kind] = of_queue.get(kind, 0) + number
+    for queue, waited in answer["waited"]:
+        numbers.setdefault(queue, {})["waited"] = max(0.0, waited / 1000)
+    totals: dict[str, dict[str, int]] = {}
+    for queue, name, value in answer["totals"]:
+        totals.setdefault(queue, {})[name] = value
+    paused: dict[str, str] = dict(answer["paused"])
+    return [
+        Counts(queue=queue, **numbers.get(queue, {}), paused=paused.get(queue), totals=totals.get(queue, {}))
+        for queue in sorted(numbers.keys() | totals.keys() | paused.keys())
+    ]
+
+
+STATUSES = tuple(str(status) for status in Status)

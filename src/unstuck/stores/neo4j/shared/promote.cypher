@@ -1,0 +1,14 @@
+// promote: give delayed jobs of `share.queue` that have become due their place in line, a bounded number at a time.
+CALL (share) {
+  MATCH (d:{label})
+  USING INDEX SEEK d:{label}(queue, due_at)
+  WHERE d.queue = share.queue AND d.due_at <= timestamp()
+  WITH d ORDER BY d.queue, d.due_at LIMIT $promote
+  WITH d ORDER BY d.id
+  SET d.id = d.id
+  WITH collect(d) AS late
+  UNWIND late AS e
+  WITH e WHERE e.status = 'pending' AND e.due_at IS NOT NULL
+  SET e += {rank: e.run_at - 60000 * e.priority, due_at: null}
+  RETURN count(*) AS promoted
+}

@@ -1,0 +1,43 @@
+"""The statement files of this folder, made out for one label. Each answers with one row, of one value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from unstuck.stores.statements import statements
+
+_ANSWER = " AS answer"
+
+
+@cache
+def texts(label: str) -> dict[str, str]:
+    shared = statements("unstuck.stores.neo4j.shared", ".cypher")
+    parts = {f"{{{name}}}": _bare(text) for name, text in shared.items()}
+    parts |= {"{job}": "properties(j)", "{label}": label}
+    found = {name: _bare(text) for name, text in statements("unstuck.stores.neo4j", ".cypher").items()}
+    for part, meaning in parts.items():
+        found = {name: text.replace(part, meaning) for name, text in found.items()}
+    return found
+
+
+def guarded(label: str, parts: Sequence[str]) -> str:
+    """Statements as one, which answers with a row of their answers, but with none in any other database than ours.
+
+    The driver connects again by itself, to whatever listens at the address then.
+    """
+    names = [f"answer{number}" for number in range(len(parts))]
+    calls = [f"CALL () {{\n{_renamed(text, name)}\n}}" for text, name in zip(parts, names, strict=True)]
+    here = f"MATCH (here:{label}Store {{name: 'store'}}) WHERE here.birth = $birth WITH 1 AS here"
+    return "\n".join([here, *calls, f"RETURN {', '.join(names)}"])
+
+
+def _renamed(text: str, name: str) -> str:
+    before, _, after = text.rpartition(_ANSWER)
+    return f"{before} AS {name}{after}"
+
+
+def _bare(text: str) -> str:
+    """Without comments, which the server would read each time."""
+    lines = (line.partition("//")[0].rstrip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line)

@@ -1,0 +1,105 @@
+"""The harness of the Neo4j store."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from unstuck.model import Ref
+from unstuck.store import Clock, Store
+from unstuck.stores import open_store
+
+
+class Neo4jHarness:
+    """``async with Neo4jHarness("neo4j://…")``: nodes with labels of its own in that database, removed at both ends.
+
+    The label stays the same, because constraints and indexes take longer to make than most tests.
+    """
+
+    def __init__(self, url: str, options: str = "", *, label: str = "Harness") -> None:
+        self.label = label
+        self.url = f"{url}{'&' if '?' in url else '?'}label={label}{options}"
+        self._opened = AsyncExitStack()
+        self._aged = 0.0
+
+    async def __aenter__(self) -> Self:
+        from neo4j import AsyncGraphDatabase
+
+        parts = urlsplit(self.url)
+        auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+        self._database = parts.path.removeprefix("/")
+        self.driver: Any = AsyncGraphDatabase.driver(
+            f"{parts.scheme}://{parts.hostname}:{parts.port}", auth=auth, notifications_min_severity="OFF"
+        )
+        await self._wipe()
+        self.store = await self.another()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.aclose()
+        await self._wipe()
+        await self.driver.close()
+
+    async def another(self) -> Store:
+        store = await self._opened.enter_async_context(open_store(self.url))
+        await store.migrate()
+        clock = store.clock
+
+        async def aged_clock() -> Clock:
+            """The server has been up for as much longer as everything else is older."""
+            now, uptime = await clock()
+            return Clock(now, uptime + self._aged)
+
+        store.clock = aged_clock  # type: ignore[method-assign]
+        return store
+
+    async def age(self, seconds: float) -> None:
+        """In one statement, so that hardly any real time passes meanwhile."""
+        self._aged += seconds
+        changes = [
+            f"CALL () {{ MATCH (n:{self.label}{kind}) SET {', '.join(f'n.{name} = n.{name} - $by' for name in names)} "
+            f"RETURN count(*) AS n{kind} }}"
+            for kind, names in _TIMES.items()
+        ]
+        await self.rows(" ".join([*changes, "RETURN 1"]), by=round(seconds * 1000))
+
+    async def forget_lease(self, ref: Ref) -> None:
+        await self.rows(
+            f"MATCH (n:{self.label} {{queue: $queue, job_id: $id}}) SET n.lock_until = null, n.heartbeat_at = null",
+            queue=ref.queue,
+            id=ref.id,
+        )
+
+    async def rows(self, text: str, **params: Any) -> list[tuple[Any, ...]]:
+        """Run a statement in the database, past the store."""
+        async with self.driver.session(database=self._database) as session:
+            return [tuple(row.values()) async for row in await session.run(text, params)]
+
+    async def _wipe(self) -> None:
+        """All but the node that says how far the schema is."""
+        kinds = "|".join(f"{self.label}{kind}" for kind in (*_TIMES, "Counter"))
+        await self.rows(f"MATCH (n:{kinds}) CALL (n) {{ DETACH DELETE n }} IN TRANSACTIONS OF 10000 ROWS")
+
+
+_TIMES = {
+    "": [
+        "created_at",
+        "run_at",
+        "rank",
+        "due_at",
+        "started_at",
+        "processed_at",
+        "lock_until",
+        "heartbeat_at",
+    ],
+    "Event": ["at"],
+    "Worker": ["started_at", "seen_at"],
+    "Grant": ["free_at"],
+    "Bucket": ["closed_until"],
+    "Schedule": ["slot"],
+    "Queue": ["paused_at"],
+}

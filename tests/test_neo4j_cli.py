@@ -1,0 +1,208 @@
+"""The command on a Neo4j store: init in both of its forms, doctor, the verbs of operators, and cleanup with and without APOC."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from support.command import Answer, said, unstuck
+from support.neo4j import PASSWORD, Neo4j
+
+from unstuck import ConfigError, Filter, Jobs, StoreError, open_store
+from unstuck.embed_jobs import embed_jobs
+from unstuck.environ import embed_store
+from unstuck.model import completed, failed
+from unstuck.settings import load
+from unstuck.stores.neo4j import operate
+from unstuck.testing import Neo4jHarness
+from unstuck.testing.conformance.given import enqueued, leased, one_leased, states, trouble
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+async def harness(neo4j_server: Neo4j) -> AsyncIterator[Neo4jHarness]:
+    async with Neo4jHarness(neo4j_server.url()) as harness:
+        yield harness
+
+
+@pytest.fixture(scope="module")
+def bare_server() -> Iterator[Neo4j]:
+    """A server that has no APOC."""
+    with Neo4j("neo4j", apoc=False) as server:
+        yield server
+
+
+def no_secret(*answers: Answer) -> None:
+    for answer in answers:
+        assert PASSWORD not in answer.stdout + answer.stderr
+
+
+def test_init_makes_the_schema_by_either_form_and_shows_no_password(
+    neo4j_server: Neo4j, tmp_path: Path
+) -> None:
+    by_url = unstuck(tmp_path, "init", "--store", f"{neo4j_server.url()}?label=ByUrl", store=None)
+    form = ["init", "--uri", neo4j_server.uri, "--username", "neo4j", "--password", PASSWORD]
+    by_form = unstuck(tmp_path, *form, store=None)
+
+    no_secret(by_url, by_form)
+    assert (by_url.returncode, by_form.returncode) == (0, 0), by_url.stderr + by_form.stderr
+    assert "embedding-jobs" in by_form.stdout
+    assert PASSWORD not in (tmp_path / "unstuck.toml").read_text()
+    made = neo4j_server.execute(
+        "SHOW CONSTRAINTS YIELD labelsOrTypes RETURN collect(DISTINCT labelsOrTypes[0])"
+    )[0][0]
+    assert {"ByUrl", "EmbedJob"} <= set(made)
+
+
+@pytest.mark.slow
+def test_init_says_so_if_the_database_has_another_name(graph_server: Neo4j, tmp_path: Path) -> None:
+    answer = unstuck(tmp_path, "init", "--store", f"{graph_server.url()}?label=Named", store=None)
+
+    assert answer.returncode == 0, answer.stderr
+    assert "jobs are in the database neo4j, not in one called embedding-jobs" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--username", "neo4j"], "belong to --uri"),
+        (["--uri", "http://127.0.0.1:1"], "--uri is no address of a Neo4j server"),
+        (["--uri", "bolt://a:b@127.0.0.1:1"], "say the user name and the password apart"),
+        (["--uri", "bolt://127.0.0.1:1", "--database", "x"], "names no database"),
+    ],
+)
+def test_what_init_cannot_use_is_told_in_one_line(options: list[str], told: str, tmp_path: Path) -> None:
+    answer = unstuck(tmp_path, "init", *options, store=None)
+
+    assert answer.returncode == 2
+    assert told in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+def test_doctor_tells_of_a_healthy_store_and_fails_where_nobody_answers(
+    neo4j_server: Neo4j, tmp_path: Path
+) -> None:
+    url = f"{neo4j_server.url()}?label=ByUrl"
+    unstuck(tmp_path, "init", store=url)
+
+    healthy = unstuck(tmp_path, "doctor", store=url)
+    unmade = unstuck(tmp_path, "doctor", store=f"{neo4j_server.url()}?label=NeverMade")
+    wrong = unstuck(tmp_path, "doctor", store=url.replace(PASSWORD, f"not{PASSWORD}"))
+    nobody = unstuck(tmp_path, "doctor", store=f"bolt://neo4j:{PASSWORD}@127.0.0.1:1/embedding-jobs")
+
+    no_secret(healthy, unmade, wrong, nobody)
+    assert healthy.returncode == 0, healthy.stdout
+    assert "Neo4j 5.26" in healthy.stdout
+    assert "APOC is there" in healthy.stdout
+    assert (unmade.returncode, nobody.returncode) == (1, 1)
+    assert "unstuck init" in unmade.stdout
+    assert wrong.returncode == 2
+    assert "refuses us" in wrong.stderr
+
+
+async def test_the_verbs_of_operators_do_what_they_say(harness: Neo4jHarness, tmp_path: Path) -> None:
+    url = harness.url
+    await enqueued(harness.store, 4, max_attempts=1)
+    held, lost, dead, done = await leased(harness.store, 4, owner="w1", seconds=1.0)
+    await harness.store.settle([failed(dead.lease, trouble()), completed(done.lease)])
+
+    assert said(unstuck(tmp_path, "release", held.id, "--owner", "w1", "--json", store=url)) == {
+        "released": 1
+    }
+    await harness.age(15 * 86400)
+    recovered = unstuck(tmp_path, "reap", "--once", store=url)
+    assert recovered.returncode == 0, recovered.stderr
+    assert said(unstuck(tmp_path, "job", lost.id, "--json", store=url))["job"]["status"] == "failed"
+    assert said(unstuck(tmp_path, "retry", "--all", "--yes", "--json", store=url)) == {"retried": 2}
+    [of] = said(unstuck(tmp_path, "status", "--json", store=url))
+    assert (of["pending"], of["completed"], of["failed"]) == (3, 1, 0)
+    assert said(unstuck(tmp_path, "clean", "--yes", "--json", store=url)) == {"deleted": 1}
+    assert said(unstuck(tmp_path, "verify", "--json", store=url)) == {"broken": []}
+
+
+async def finished(harness: Neo4jHarness, count: int) -> None:
+    """Jobs that ended 15 days ago, half of them with an event, and one that has not ended."""
+    await enqueued(harness.store, count)
+    jobs = await leased(harness.store, count)
+    half = count // 2
+    await harness.store.settle([completed(job.lease) for job in jobs[:half]])
+    await harness.store.settle([failed(job.lease, trouble()) for job in jobs[half:]])
+    await harness.age(15 * 86400)
+    await one_leased(harness.store)
+
+
+@pytest.mark.accepts("EMB-023", "EMB-024", "EMB-025")
+async def test_cleanup_runs_through_apoc_and_the_log_says_so(
+    harness: Neo4jHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    await finished(harness, 450)
+
+    with caplog.at_level(logging.INFO, "unstuck.neo4j"):
+        assert await Jobs(harness.store).cleanup_jobs(days=14) == 450
+
+    assert "cleanup of old jobs runs through APOC" in caplog.text
+    assert await states(harness.store) == {"processing": 1}
+    assert await harness.rows("MATCH (e:HarnessEvent) RETURN count(e)") == [(0,)]
+
+
+@pytest.mark.long
+async def test_cleanup_without_apoc_runs_in_bounded_batches_and_the_log_says_so(
+    bare_server: Neo4j, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Neo4jHarness(bare_server.url()) as harness:
+        await finished(harness, 450)
+
+        with caplog.at_level(logging.INFO, "unstuck.neo4j"):
+            assert await harness.store.delete(Filter(older_than=14 * 86400.0), 100) == 100
+            assert await Jobs(harness.store).cleanup_jobs(days=14) == 350
+
+        assert "in bounded batches, because APOC is not there" in caplog.text
+        assert await states(harness.store) == {"processing": 1}
+        assert await harness.rows("MATCH (e:HarnessEvent) RETURN count(e)") == [(0,)]
+
+
+async def test_what_apoc_could_not_do_is_not_masked(
+    harness: Neo4jHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object, **__: object) -> list[object]:
+        return [3, 2, "disk full"]
+
+    monkeypatch.setattr(operate, "_finished", broken)
+
+    with pytest.raises(StoreError, match="cleanup by APOC failed for 2 jobs: disk full"):
+        await Jobs(harness.store).cleanup_jobs(days=14)
+
+
+def test_the_environment_names_the_store_unless_something_else_does() -> None:
+    said = {
+        "EMBED_JOB_DATABASE_URI": "neo4j+s://graph.example:7777",
+        "EMBED_JOB_DATABASE_USERNAME": "ann",
+        "EMBED_JOB_DATABASE_PASSWORD": "a/b@c",
+    }
+
+    assert embed_store({}) is None
+    assert embed_store(said) == "neo4j+s://ann:a%2Fb%40c@graph.example:7777/embedding-jobs"
+    assert embed_store(said | {"EMBED_JOB_DATABASE_NAME": "neo4j"}) == (
+        "neo4j+s://ann:a%2Fb%40c@graph.example:7777/neo4j"
+    )
+    assert load(None, said).store == embed_store(said)
+    assert load(None, said | {"UNSTUCK_STORE": "sqlite:///x.db"}).store == "sqlite:///x.db"
+    with pytest.raises(ConfigError, match="EMBED_JOB_DATABASE_URI is no address"):
+        load(None, said | {"EMBED_JOB_DATABASE_URI": "graph.example"})
+
+
+async def test_without_an_address_the_embedding_jobs_cannot_be_had() -> None:
+    with pytest.raises(ConfigError, match="EMBED_JOB_DATABASE_URI is not set"):
+        async with embed_jobs({}):
+            pass
+
+
+async def test_events_all_also_tells_of_routine_changes(neo4j_server: Neo4j) -> None:
+    async with Neo4jHarness(neo4j_server.url(), "&events=all") as harness:
+        job = await one_leased(harness.store)
+        await harness.store.settle([completed(job.lease)])
+        async with open_store(harness.url) as store:
+            told = await store.events(job=job.ref)
+
+    assert [event.type for event in told] == ["enqueued", "leased", "completed"]

@@ -1,0 +1,234 @@
+"""What becomes of jobs when the server dies, another one answers, replies are lost, or a record is damaged."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from support.neo4j import QUEUE, Neo4j
+from support.proxy import Proxy
+from support.waiting import until_async
+from support.workers import Workers
+
+from unstuck import ConfigError, Filter, SchemaError, Status, StoreUnavailable, open_store
+from unstuck.model import Beat, Settled, Verdict, Worker, completed, failed
+from unstuck.store import Share, Store
+from unstuck.testing import Neo4jHarness
+from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states, trouble
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+async def harness(neo4j_server: Neo4j) -> AsyncIterator[Neo4jHarness]:
+    async with Neo4jHarness(neo4j_server.url()) as harness:
+        yield harness
+
+
+@pytest.fixture
+async def proxy(neo4j_server: Neo4j) -> AsyncIterator[Proxy]:
+    async with Proxy("127.0.0.1", neo4j_server.port) as proxy:
+        yield proxy
+        proxy.heal()
+
+
+@pytest.fixture
+async def store(harness: Neo4jHarness, neo4j_server: Neo4j, proxy: Proxy) -> AsyncIterator[Store]:
+    """The harness's store, seen through the proxy."""
+    async with open_store(harness.url.replace(f":{neo4j_server.port}/", f":{proxy.port}/")) as store:
+        yield store
+
+
+async def restart(server: Neo4j) -> None:
+    await asyncio.to_thread(server.kill9)
+    await asyncio.to_thread(server.start)
+
+
+async def test_what_was_acknowledged_survives_a_killed_server(
+    harness: Neo4jHarness, neo4j_server: Neo4j
+) -> None:
+    await enqueued(harness.store, 50)
+    held, done = await leased(harness.store, 2)
+    await harness.store.settle([completed(done.lease, "kept")])
+
+    await restart(neo4j_server)
+
+    assert await states(harness.store) == {"pending": 48, "processing": 1, "completed": 1}
+    assert await harness.store.settle([completed(done.lease, "kept"), completed(held.lease)]) == [
+        Settled.REPEATED,
+        Settled.APPLIED,
+    ]
+    assert await harness.store.verify() == []
+    assert (await harness.store.clock()).uptime < 120
+
+
+@pytest.mark.long
+async def test_workers_go_on_by_themselves_when_the_server_was_killed_in_mid_run(
+    harness: Neo4jHarness, neo4j_server: Neo4j, workers: Workers
+) -> None:
+    await workers.enqueue("step", 120, seconds=0.05, max_attempts=50)
+    supervisor = workers.start("--processes", "2", "--recovery", "1")
+    await until_async(lambda: _ended(workers) >= 20, 90, "some jobs to end", supervisor.log)
+
+    await asyncio.to_thread(neo4j_server.kill9)
+    before = _ended(workers)
+    await asyncio.to_thread(neo4j_server.start)
+    found = await workers.finished(300, supervisor)
+
+    assert before < 120, "the server was killed behind the last job"
+    assert Counter(job.status for job in found) == {Status.COMPLETED: 120}
+    crashes = {job.id: job.crashes for job in found}
+    again = {id_: len(fences) - 1 for id_, fences in workers.ledger.doubles().items()}
+    assert all(crashes[id_] >= times for id_, times in again.items()), "a job ran twice, and nobody had died"
+    assert (await counts(harness.store, "long")).totals["completed"] == 120
+    assert await harness.store.verify() == []
+
+
+def _ended(workers: Workers) -> int:
+    return len({record.job for record in workers.ledger.read() if record.kind == "end"})
+
+
+@pytest.mark.long
+async def test_nothing_is_written_to_another_database_that_answers_at_the_same_address(
+    harness: Neo4jHarness, neo4j_server: Neo4j
+) -> None:
+    job = await one_leased(harness.store)
+    await asyncio.to_thread(neo4j_server.kill9)
+    stranger = Neo4j(QUEUE)
+    stranger.port = neo4j_server.port
+    with stranger:
+        async with open_store(f"{stranger.url()}?label={harness.label}") as theirs:
+            await theirs.migrate()
+            await theirs.enqueue([new()])
+
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable, match="another database answers"):
+                    await harness.store.settle([completed(job.lease)])
+                with pytest.raises(StoreUnavailable):
+                    await leased(harness.store, 5)
+            assert await states(theirs) == {"pending": 1}
+        await asyncio.to_thread(stranger.stop)
+
+    await asyncio.to_thread(neo4j_server.start)
+    assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
+
+
+@pytest.mark.parametrize("word", ["completed", "failed"])
+async def test_a_settle_whose_reply_was_lost_is_sent_again_and_known(
+    harness: Neo4jHarness, store: Store, proxy: Proxy, word: str
+) -> None:
+    job = await one_leased(store)
+    outcome = completed(job.lease) if word == "completed" else failed(job.lease, trouble())
+    proxy.drop_reply(to=b"UNWIND $completed" if word == "completed" else b"UNWIND $outcomes")
+
+    assert await store.settle([outcome]) == [Settled.REPEATED]
+
+    assert (await counts(harness.store)).totals == {word: 1}
+
+
+async def test_an_enqueue_whose_reply_was_lost_is_sent_again_and_still_says_created(
+    harness: Neo4jHarness, store: Store, proxy: Proxy
+) -> None:
+    proxy.drop_reply(to=b"UNWIND $jobs")
+
+    answers = await store.enqueue([new(key="k"), new()])
+
+    assert [answer.created for answer in answers] == [True, True]
+    assert await states(harness.store) == {"pending": 2}
+
+
+async def test_a_lease_whose_reply_was_lost_is_not_taken_twice_and_is_found_by_the_beat(
+    harness: Neo4jHarness, store: Store, proxy: Proxy
+) -> None:
+    await enqueued(store, 4)
+    await leased(store, 1, owner="w")
+    proxy.drop_reply(to=b"UNWIND $shares")
+
+    with pytest.raises(StoreUnavailable):
+        await leased(store, 2, owner="w")
+
+    assert (await counts(harness.store)).processing == 3
+    assert len((await store.heartbeat(Worker(id="w"), [])).strangers) == 3
+
+
+async def test_a_beat_goes_through_although_connections_were_cut(store: Store, proxy: Proxy) -> None:
+    job = await one_leased(store)
+    proxy.reset()
+
+    pulse = await store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0)])
+
+    assert pulse.verdicts == {job.lease: Verdict.HELD}
+
+
+async def test_a_record_that_cannot_be_read_is_put_aside_and_holds_up_nobody(harness: Neo4jHarness) -> None:
+    broken, twisted, fine = await enqueued(harness.store, 3)
+    await harness.rows("MATCH (j:Harness {job_id: $id}) SET j.payload = '{oops'", id=broken.id)
+    await harness.rows("MATCH (j:Harness {job_id: $id}) SET j.max_attempts = 'three'", id=twisted.id)
+
+    assert [job.ref for job in await leased(harness.store, 3)] == [fine]
+
+    for ref in (broken, twisted):
+        job = await look(harness.store, ref)
+        assert job.status is Status.FAILED
+        assert job.error is not None
+        assert job.error.code == "unreadable"
+        assert "quarantined" in [event.type for event in await harness.store.events(job=ref)]
+    assert await harness.store.verify() == []
+
+
+async def test_a_wiped_database_can_be_used_again_after_init_without_a_restart(harness: Neo4jHarness) -> None:
+    await one_leased(harness.store)
+    await harness.rows("MATCH (n:Harness|HarnessQueue|HarnessStore) DETACH DELETE n")
+    with pytest.raises(SchemaError, match="run unstuck init"):
+        await enqueued(harness.store)
+
+    await (await harness.another()).migrate()
+    await enqueued(harness.store)
+
+    async def again() -> bool:
+        return len(await leased(harness.store)) == 1
+
+    await until_async(again, 30, "the job to be leased")
+    assert await harness.store.delete(Filter()) == 0
+
+
+async def test_who_is_refused_is_told_why_and_sees_no_password(neo4j_server: Neo4j) -> None:
+    secret = f"{random.getrandbits(64):x}"
+    url = f"bolt://neo4j:{secret}@127.0.0.1:{neo4j_server.port}/embedding-jobs"
+    with pytest.raises(ConfigError, match="refuses us") as wrong:
+        async with open_store(url):
+            pass
+    assert secret not in str(wrong.value)
+    with pytest.raises(StoreUnavailable):
+        async with open_store("bolt://127.0.0.1:1/embedding-jobs"):
+            pass
+
+
+async def test_on_community_a_database_that_is_not_there_is_told_with_what_to_do(neo4j_server: Neo4j) -> None:
+    async with open_store(neo4j_server.url().replace("embedding-jobs", "other-jobs")) as store:
+        with pytest.raises(
+            ConfigError, match=r"there is no database 'other-jobs': .*initial\.dbms\.default_database"
+        ):
+            await store.migrate()
+        with pytest.raises(ConfigError, match="no database"):
+            await store.lease({"q": Share(1.0, 1)}, 1, "w")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("neo4j:///embedding-jobs", "no address"),
+        ("neo4j://host:99999/embedding-jobs", "no address"),
+        ("neo4j://host/a", "names no database"),
+        ("neo4j://host/x%60y", "names no database"),
+        ("bolt://host/jobs-db?label=a%20b", "label"),
+        ("bolt://host/jobs-db?label=1", "label"),
+        ("bolt://host/jobs-db?events=some", "events"),
+        ("bolt://host/jobs-db?queue=a/b", "queue"),
+        ("bolt://host/jobs-db?colour=red", "colour"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused(url: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        open_store(url)
