@@ -39,23 +39,15 @@ from unstuck.store import (
     Reclaimed,
     Share,
 )
-from unstuck.stores.redis import bell, operate, rows
+from unstuck.stores.redis import bell, leasing, operate, rows
 from unstuck.stores.redis.checkup import checkup, read_infos
 from unstuck.stores.redis.lines import Lines, Queues
 from unstuck.stores.redis.place import Place
 from unstuck.stores.redis.rows import milliseconds
 from unstuck.stores.redis.stranded import stranded
-from unstuck.stores.telling import (
-    COUNTED_PLACES,
-    REMEMBER_WORKERS,
-    UNREADABLE,
-    reaped,
-    told,
-)
+from unstuck.stores.telling import COUNTED_PLACES, REMEMBER_WORKERS, UNREADABLE, reaped, told
 
 log = logging.getLogger("unstuck.redis")
-
-AT_ONCE = 200  # jobs of one step that leases
 
 
 class RedisStore:
@@ -113,21 +105,7 @@ class RedisStore:
         ]
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
-        if len(queues) != 1 or limit <= AT_ONCE:
-            return await self._lease(queues, limit, owner)
-        # Several short steps hold the server up for less, and while it takes the next we read what the last one took.
-        [(queue, share)] = queues.items()
-        many = min(limit, share.limit)
-        parts = [min(AT_ONCE, many - taken) for taken in range(0, many, AT_ONCE)]
-        asked = [self._lease({queue: share._replace(limit=part)}, part, owner) for part in parts]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        if errors := [answer for answer in answers if isinstance(answer, BaseException)]:
-            if len(errors) == len(answers):
-                raise errors[0]
-            log.warning("some jobs could not be leased: %s", errors[0])  # what the others took is ours to run
-        found = [answer for answer in answers if isinstance(answer, list) and answer]
-        found.sort(key=lambda jobs: rows.rank(jobs[0]))  # they may have been carried out in another order
-        return [job for jobs in found for job in jobs]
+        return await leasing.in_parts(self._lease, queues, limit, owner)
 
     async def _lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
         if not queues or limit < 1:
