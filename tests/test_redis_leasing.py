@@ -1,0 +1,81 @@
+"""A large lease on Redis is several short steps: what they take together, and what becomes of it when one fails."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from unstuck.errors import StoreUnavailable
+from unstuck.model import Job, Status
+from unstuck.store import Share
+from unstuck.stores.redis.leasing import AT_ONCE, in_parts
+
+pytestmark = pytest.mark.anyio
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Line:
+    """Jobs that wait, and which of the steps that come for them fail."""
+
+    def __init__(self, *, failing: tuple[int, ...] = ()) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.left = 10_000
+        self._failing = failing
+
+    async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
+        self.asked.append((limit, queues["mail"].limit))
+        if len(self.asked) in self._failing:
+            raise StoreUnavailable("the server is away")
+        first, self.left = 10_000 - self.left, self.left - limit
+        return [_job(number, owner) for number in range(first, first + limit)]
+
+
+def _job(number: int, owner: str) -> Job:
+    due = NOON + timedelta(seconds=number)
+    return Job(
+        queue="mail",
+        id=str(number),
+        task="send",
+        status=Status.PROCESSING,
+        payload=None,
+        priority=0,
+        created_at=due,
+        run_at=due,
+        attempts=1,
+        fence=1,
+        owner=owner,
+    )
+
+
+async def test_steps_take_no_more_than_the_queue_may_have() -> None:
+    line = Line()
+
+    jobs = await in_parts(line.lease, {"mail": Share(30.0, 2 * AT_ONCE + 50)}, 5 * AT_ONCE, "ann")
+
+    assert [int(job.id) for job in jobs] == list(range(2 * AT_ONCE + 50))
+    assert line.asked == [(AT_ONCE, AT_ONCE), (AT_ONCE, AT_ONCE), (50, 50)]
+
+
+async def test_what_other_steps_took_is_kept_when_one_fails(caplog: pytest.LogCaptureFixture) -> None:
+    jobs = await in_parts(Line(failing=(2,)).lease, {"mail": Share(30.0, 1000)}, 3 * AT_ONCE, "ann")
+
+    assert len(jobs) == 2 * AT_ONCE
+    assert "the server is away" in caplog.text
+
+
+async def test_it_fails_when_every_step_does() -> None:
+    with pytest.raises(StoreUnavailable, match="the server is away"):
+        await in_parts(Line(failing=(1, 2)).lease, {"mail": Share(30.0, 1000)}, 2 * AT_ONCE, "ann")
+
+
+async def test_the_best_come_first_whichever_step_the_server_took_first() -> None:
+    line, share = Line(), {"mail": Share(30.0, AT_ONCE)}
+    first = await line.lease(share, AT_ONCE, "ann")
+    second = await line.lease(share, AT_ONCE, "ann")
+    answers = iter([second, first])
+
+    async def swapped(queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
+        return next(answers)
+
+    assert await in_parts(swapped, {"mail": Share(30.0, 1000)}, 2 * AT_ONCE, "ann") == [*first, *second]
