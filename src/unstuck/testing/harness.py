@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.resources import files
 from pathlib import Path
@@ -31,6 +32,18 @@ class Harness(Protocol):
 
     async def forget_lease(self, ref: Ref) -> None:
         """Make a processing job look as a worker leaves it that knows nothing of leases."""
+
+
+def grow_old(store: Store, aged: Callable[[], float]) -> Store:
+    """Let a store's server have been up for as much longer as everything else was made older."""
+    clock = store.clock
+
+    async def aged_clock() -> Clock:
+        now, uptime = await clock()
+        return Clock(now, uptime + aged())
+
+    store.clock = aged_clock  # type: ignore[method-assign]
+    return store
 
 
 class SQLiteHarness:
@@ -105,15 +118,7 @@ class PostgresHarness:
     async def another(self) -> Store:
         store = await self._opened.enter_async_context(open_store(self.url))
         await store.migrate()
-        clock = store.clock
-
-        async def aged_clock() -> Clock:
-            """The server has been up for as much longer as everything else is older."""
-            now, uptime = await clock()
-            return Clock(now, uptime + self._aged)
-
-        store.clock = aged_clock  # type: ignore[method-assign]
-        return store
+        return grow_old(store, lambda: self._aged)
 
     async def age(self, seconds: float) -> None:
         """In one statement, so that hardly any real time passes meanwhile."""
@@ -180,15 +185,7 @@ class RedisHarness:
     async def another(self) -> Store:
         store = await self._opened.enter_async_context(open_store(self.url))
         await store.migrate()
-        clock = store.clock
-
-        async def aged_clock() -> Clock:
-            """The server has been up for as much longer as everything else is older."""
-            now, uptime = await clock()
-            return Clock(now, uptime + self._aged)
-
-        store.clock = aged_clock  # type: ignore[method-assign]
-        return store
+        return grow_old(store, lambda: self._aged)
 
     async def age(self, seconds: float) -> None:
         self._aged += seconds

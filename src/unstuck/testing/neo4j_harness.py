@@ -8,8 +8,9 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 from unstuck.model import Ref
-from unstuck.store import Clock, Store
+from unstuck.store import Store
 from unstuck.stores import open_store
+from unstuck.testing.harness import grow_old
 
 
 class Neo4jHarness:
@@ -47,15 +48,7 @@ class Neo4jHarness:
     async def another(self) -> Store:
         store = await self._opened.enter_async_context(open_store(self.url))
         await store.migrate()
-        clock = store.clock
-
-        async def aged_clock() -> Clock:
-            """The server has been up for as much longer as everything else is older."""
-            now, uptime = await clock()
-            return Clock(now, uptime + self._aged)
-
-        store.clock = aged_clock  # type: ignore[method-assign]
-        return store
+        return grow_old(store, lambda: self._aged)
 
     async def age(self, seconds: float) -> None:
         """In one statement, so that hardly any real time passes meanwhile."""
