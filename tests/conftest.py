@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,12 @@ from unstuck.testing import Harness, SQLiteHarness
 # Django 6 needs Python 3.12: its tests are not there on an older one, and run on the second interpreter.
 collect_ignore = ["test_django.py"] if sys.version_info < (3, 12) else []
 pytest.register_assert_rewrite("unstuck.testing.conformance")
+
+
+def each(flavours: Sequence[str]) -> list[pytest.ParameterSet]:
+    """Every server of a kind; all but the first are left out on further Python versions."""
+    first, *others = flavours
+    return [pytest.param(first), *(pytest.param(one, marks=pytest.mark.further) for one in others)]
 
 
 @pytest.fixture
@@ -64,7 +70,7 @@ def pg18() -> Iterator[Postgres]:
         yield server
 
 
-@pytest.fixture(params=FLAVOURS)
+@pytest.fixture(params=each(FLAVOURS))
 def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres]:
     """Each PostgreSQL in turn. A test may pause, stop or kill it: the next one finds it running again."""
     server: Postgres = request.getfixturevalue(f"pg{request.param}")
@@ -87,7 +93,7 @@ def valkey9() -> Iterator[Redis]:
         yield server
 
 
-@pytest.fixture(params=REDIS_FLAVOURS)
+@pytest.fixture(params=each(REDIS_FLAVOURS))
 def redis_server(request: pytest.FixtureRequest) -> Iterator[Redis]:
     """Each Redis in turn. A test may pause, stop or kill it: the next one finds it running again."""
     server: Redis = request.getfixturevalue({"redis": "redis7", "valkey": "valkey9"}[request.param])

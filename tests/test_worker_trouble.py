@@ -19,7 +19,7 @@ from support.work import burst
 from unstuck import Filter, JobFailed, Status, Unstuck, Worker, current_job, open_store
 from unstuck.reaper import Reaper
 from unstuck.store import Share
-from unstuck.stores.sqlite.watch import Watch
+from unstuck.stores.sqlite.bell import Bell
 from unstuck.testing import SQLiteHarness
 from unstuck.testing.conformance.given import enqueued, leased, look
 
@@ -168,14 +168,14 @@ async def test_a_worker_goes_on_looking_after_an_error_of_the_driver(
     async def job() -> None: ...
 
     failures = [apsw.IOError("disk I/O error"), RuntimeError("a mistake of ours")]
-    look_ = Watch._look
+    look_ = Bell._look
 
-    def failing(self: Watch, wanted: str | None, seen: int) -> Any:
+    def failing(self: Bell, wanted: str | None, seen: int) -> Any:
         if failures:
             raise failures.pop()
         return look_(self, wanted, seen)
 
-    monkeypatch.setattr(Watch, "_look", failing)
+    monkeypatch.setattr(Bell, "_look", failing)
     worker = Worker(app)
     running = asyncio.create_task(worker.run())
     await until_async(lambda: not failures, 10, "both failures")
@@ -226,7 +226,7 @@ async def test_a_store_that_fails_to_open_leaves_no_thread(
     def failing(*args: object) -> None:
         raise apsw.IOError("disk I/O error")
 
-    monkeypatch.setattr(Watch, "__init__", failing)
+    monkeypatch.setattr(Bell, "__init__", failing)
     before = set(threading.enumerate())
     for _ in range(3):
         with pytest.raises(Exception, match="I/O"):

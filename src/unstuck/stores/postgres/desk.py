@@ -67,6 +67,11 @@ class Desk:
         """The answers to queries that are one transaction, shared with nobody."""
         return await self._again(lambda connection: self._fetch(connection, queries), patience)
 
+    async def one(self, name: str, **params: Any) -> Answer:
+        """The answer to one query that is a transaction of its own."""
+        [answer] = await self.alone(Query(name, params))
+        return answer
+
     async def snapshot(self, *queries: Query) -> list[Answer]:
         """The answers to queries that all see the same moment."""
         begin, end = Query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", {}), Query("COMMIT", {})

@@ -26,18 +26,16 @@ from unstuck.store import (
     Reclaimed,
     Share,
 )
-from unstuck.stores.listing import by_finish
-from unstuck.stores.postgres import checkup, join, leased, rows, steps
+from unstuck.stores.postgres import checkup, join, leased, operate, rows, steps
 from unstuck.stores.postgres.bell import Bell, Throttle
 from unstuck.stores.postgres.desk import Desk
-from unstuck.stores.postgres.filters import listing, matching
 from unstuck.stores.postgres.lines import PATIENCE, Lines
 from unstuck.stores.postgres.migrate import migrate
 from unstuck.stores.postgres.place import Place
 from unstuck.stores.postgres.plainly import AddressTaken
-from unstuck.stores.postgres.rows import Params, Query, Row, json_text
+from unstuck.stores.postgres.rows import Query, Row, json_text
 from unstuck.stores.postgres.texts import texts
-from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, MOST_BROKEN, UNREADABLE
+from unstuck.stores.telling import UNREADABLE
 
 log = logging.getLogger("unstuck.postgres")
 
@@ -166,8 +164,7 @@ class PostgresStore:
         await self._ask("close", bucket=bucket, seconds=seconds)
 
     async def bucket(self, name: str) -> Bucket:
-        [found] = await self._ask("bucket", bucket=name)
-        return Bucket(*found)
+        return await operate.bucket(self._opened(), name)
 
     async def slot(self, schedule: str) -> datetime | None:
         found = await self._ask("slot", schedule=schedule)
@@ -184,19 +181,10 @@ class PostgresStore:
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.ids == () or limit < 1:
             return Page([], None)
-        text, params = listing(self._sql["find"], which, cursor)
-        found = await self._complete(text, params | {"limit": limit})
-        jobs = [rows.job(text) for _, _, text in found]
-        if len(found) < limit:
-            return Page(jobs, None)
-        seq, finished, _ = found[-1]
-        return Page(jobs, f"{finished}.{seq}" if by_finish(which) else str(seq))
+        return await operate.find(self._opened(), self._sql, self._place, which, limit, cursor)
 
     async def count(self) -> list[Counts]:
-        kinds, totals, paused = await self._opened().snapshot(
-            Query("count", {}), Query("counters", {}), Query("queues", {})
-        )
-        return rows.counts(kinds, totals, paused)
+        return await operate.count(self._opened())
 
     async def checkup(self) -> list[Finding]:
         self._opened()
@@ -204,62 +192,42 @@ class PostgresStore:
             return await checkup.checkup(connection, self._place)
 
     async def verify(self) -> list[str]:
-        [found] = await self._opened().alone(Query("verify", {"limit": MOST_BROKEN}), patience=None)
-        return [f"{rule}: job {id_} of queue {queue}" for rule, queue, id_ in found]
+        return await operate.verify(self._opened())
 
     async def workers(self) -> list[Worker]:
-        return [rows.worker(row) for row in await self._ask("workers")]
+        return await operate.workers(self._opened())
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
-        behind = int(after) if after is not None and after.isdecimal() else 0
-        if job is None:
-            found = await self._ask("events", after=behind, limit=limit)
-        else:
-            found = await self._ask("job_events", id=job.id, queue=job.queue, after=behind, limit=limit)
-        return [rows.event(row) for row in found]
+        return await operate.events(self._opened(), after, job, limit)
 
     async def requeue(self, which: Filter, limit: int = 1000) -> int:
-        return await self._finished("requeue", which, limit, channel=self._place.channel)
+        if which.ids == ():
+            return 0
+        return await operate.requeue(self._opened(), self._sql, self._place, which, limit)
 
     async def delete(self, which: Filter, limit: int = 1000) -> int:
-        return await self._finished("delete", which, limit)
+        if which.ids == ():
+            return 0
+        return await operate.delete(self._opened(), self._sql, self._place, which, limit)
 
     async def cancel(self, refs: Sequence[Ref]) -> int:
-        if not refs:
-            return 0
-        [found] = await self._ask(
-            "cancel", error=json_text(CANCELLED), code=CANCELLED.code, **rows.refs(refs)
-        )
-        return int(found[0])
+        return await operate.cancel(self._opened(), refs) if refs else 0
 
     async def edit(
         self, refs: Sequence[Ref], *, priority: int | None = None, run_at: datetime | None = None
     ) -> int:
         if not refs or (priority is None and run_at is None):
             return 0
-        changed = {"priority": priority, "run_at": run_at}
-        details = json_text({name: value for name, value in changed.items() if value is not None})
-        facts = rows.refs(refs) | changed | {"details": details, "channel": self._place.channel}
-        [found] = await self._ask("edit", **facts)
-        return int(found[0])
+        return await operate.edit(self._opened(), self._place, refs, priority, run_at)
 
     async def place(self, ref: Ref) -> int:
-        [(before,)] = await self._ask("place", id=ref.id, queue=ref.queue, bound=COUNTED_PLACES)
-        return int(before)
+        return await operate.place(self._opened(), ref)
 
     async def pause(self, queue: str, why: str) -> None:
         await self._ask("pause", queue=queue, why=why)
 
     async def resume(self, queue: str) -> bool:
         return bool(await self._ask("resume", queue=queue, channel=self._place.channel))
-
-    async def _finished(self, name: str, which: Filter, limit: int, **more: Any) -> int:
-        if which.ids == ():
-            return 0
-        condition, params = matching(which)
-        text = self._sql[name].replace("{matching}", condition)
-        [found] = await self._complete(text, params | more | {"limit": limit})
-        return int(found[0])
 
     async def _look(self, queues: Sequence[str]) -> tuple[bool, float | None]:
         [(ready, due)] = await self._ask("work", queues=json_text(queues))
@@ -279,13 +247,7 @@ class PostgresStore:
         return read.jobs
 
     async def _ask(self, name: str, **params: Any) -> list[Row]:
-        [answer] = await self._opened().alone(Query(name, params))
-        return answer
-
-    async def _complete(self, text: str, params: Params) -> list[Row]:
-        """Ask with a statement that was completed with a condition of :mod:`filters`."""
-        [answer] = await self._opened().alone(Query(text.replace("{schema}", self._place.quoted), params))
-        return answer
+        return await self._opened().one(name, **params)
 
     def _opened(self) -> Desk:
         if not self._open:

@@ -1,4 +1,4 @@
-"""Opens the file the way a queue needs it, and says what went wrong in our own words."""
+"""Opens the file the way a queue needs it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,17 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 
-from unstuck.errors import ConfigError, SchemaError, StoreDamaged, StoreError, StoreUnavailable
+from unstuck.errors import ConfigError, SchemaError
+from unstuck.stores.sqlite.plainly import speaking_plainly
 
 APPLICATION = 0x756E7374  # "unst", in the file's header: tells our files from other people's
 PATIENCE = 60.0  # seconds to wait for other processes' writes before giving up
 _creating = threading.Lock()  # nobody opens the file between its creation and the close that follows
-_UNAVAILABLE = (
-    apsw.BusyError,
-    apsw.LockedError,
-    apsw.FullError,
-    apsw.IOError,
-    apsw.ReadOnlyError,
-    apsw.CantOpenError,
-    apsw.NoMemError,
-)
 
 
 def create(path: str) -> None:
@@ -72,19 +63,6 @@ def _must_be_ours(connection: apsw.Connection) -> None:
         raise SchemaError(
             f"store file {connection.filename!r} belongs to another program: give the queue a file of its own"
         )
-
-
-@contextmanager
-def speaking_plainly(path: str) -> Iterator[None]:
-    """Turns the driver's errors into ours, so that nothing above needs to know the driver."""
-    try:
-        yield
-    except (apsw.NotADBError, apsw.CorruptError) as error:
-        raise StoreDamaged(f"store file {path!r} is damaged or no SQLite database: {error}") from error
-    except _UNAVAILABLE as error:
-        raise StoreUnavailable(f"store file {path!r} cannot be used now: {error}") from error
-    except apsw.Error as error:
-        raise StoreError(f"store file {path!r}: {error}") from error
 
 
 def _waiting(patience: float) -> Callable[[int], bool]:

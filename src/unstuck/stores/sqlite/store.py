@@ -28,9 +28,10 @@ from unstuck.store import (
     Share,
 )
 from unstuck.stores.sqlite import checkup, operate, rows, steps
-from unstuck.stores.sqlite.connection import connect, create, speaking_plainly
+from unstuck.stores.sqlite.bell import Bell
+from unstuck.stores.sqlite.connection import connect, create
 from unstuck.stores.sqlite.migrate import migrate
-from unstuck.stores.sqlite.watch import Watch
+from unstuck.stores.sqlite.plainly import speaking_plainly
 from unstuck.stores.sqlite.writer import Step, Transaction, Writer
 from unstuck.stores.statements import statements
 
@@ -57,7 +58,7 @@ class SQLiteStore:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="unstuck-reader")
         try:
             self._reading = connect(self._path)
-            self._watch = Watch(self._path, self._sql["work"])
+            self._bell = Bell(self._path, self._sql["work"])
         except BaseException:
             _let_go(self._writer, self._reader)
             raise
@@ -71,7 +72,7 @@ class SQLiteStore:
     ) -> None:
         self._open = False
         await self._writer.close()
-        self._watch.close()
+        self._bell.close()
         await asyncio.get_running_loop().run_in_executor(self._reader, self._reading.close)
         self._reader.shutdown(wait=False)
         if self._ephemeral:
@@ -148,7 +149,7 @@ class SQLiteStore:
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         self._must_be_open()
-        await self._watch.wait(queues, timeout)
+        await self._bell.wait(queues, timeout)
 
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.ids == () or limit < 1:

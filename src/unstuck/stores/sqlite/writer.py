@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 
 from unstuck.errors import StoreUnavailable
-from unstuck.stores.sqlite.connection import connect, speaking_plainly
+from unstuck.stores.sqlite.connection import connect
+from unstuck.stores.sqlite.plainly import speaking_plainly
 
 T = TypeVar("T")
 MOST_AT_ONCE = 64

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 import apsw
 
-from unstuck.stores.sqlite.connection import connect, speaking_plainly
+from unstuck.stores.sqlite.connection import connect
+from unstuck.stores.sqlite.plainly import speaking_plainly
 from unstuck.stores.sqlite.rows import json_text
 
 EVERY = 0.006
 
 
-class Watch:
+class Bell:
     """Its own connection, because a connection does not see its own changes in the counter."""
 
     def __init__(self, path: str, work: str) -> None:

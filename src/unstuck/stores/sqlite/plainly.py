@@ -1,0 +1,32 @@
+"""Says what went wrong in our own words, so that nothing above needs to know the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import apsw
+
+from unstuck.errors import StoreDamaged, StoreError, StoreUnavailable
+
+_UNAVAILABLE = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.FullError,
+    apsw.IOError,
+    apsw.ReadOnlyError,
+    apsw.CantOpenError,
+    apsw.NoMemError,
+)
+
+
+@contextmanager
+def speaking_plainly(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise StoreDamaged(f"store file {path!r} is damaged or no SQLite database: {error}") from error
+    except _UNAVAILABLE as error:
+        raise StoreUnavailable(f"store file {path!r} cannot be used now: {error}") from error
+    except apsw.Error as error:
+        raise StoreError(f"store file {path!r}: {error}") from error
