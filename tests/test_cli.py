@@ -228,7 +228,11 @@ WRONG: list[tuple[list[str], str]] = [
     ([*SEND, "--delay", "5m"], "delay"),
     ([*SEND, "--run-at", "tomorrow"], "--run-at 'tomorrow' is no time"),
     ([*SEND, "--run-at", "2027-06-30T23:59:60+00:00"], "--run-at '2027-06-30T23:59:60+00:00' is no time"),
-    ([*SEND, "--run-at", "2027-01-01T00:00:00"], "has no time zone"),
+    (
+        [*SEND, "--run-at", "2027-01-01T00:00:00"],
+        "has no time zone: add one, for example tzinfo=UTC, or +00:00",
+    ),
+    ([*SEND, "--run-at", "2027-01-31T08:00:00+01:00", "--delay", "5"], "delay and run_at both say when"),
     ([*SEND, "--key", ""], "key ''"),
     ([*SEND, "--key", "k" * 300], "a text of 1 to 255 printable characters"),
     ([*SEND, "--again"], "again=True needs a key"),
@@ -249,6 +253,12 @@ WRONG: list[tuple[list[str], str]] = [
     (["status", "--store", f"mysql://ann:{CANARY}@host/db"], "store 'mysql://ann:[redacted]@host/db'"),
     (["status", "--store", "sqlite:///no/such.db"], "the folder 'no' does not exist; create it"),
     (["status", "--store", "sqlite:///."], "Is a directory"),
+    (
+        ["status", "--store", "sqlite:///misspelt.db"],
+        "store file 'misspelt.db' does not exist: name one that does, or",
+    ),
+    (["verify", "sqlite:///misspelt.db"], "store file 'misspelt.db' does not exist"),
+    (["doctor", "sqlite:///misspelt.db"], "store file 'misspelt.db' does not exist"),
     (["status", "--store", "sqlite://["], "store"),
     (["status", "--store", f"sqlite:///{NOT_UTF8}.db"], "store"),
     (["worker"], "MODULE:APP"),
@@ -256,11 +266,12 @@ WRONG: list[tuple[list[str], str]] = [
     (["worker", "nope:app"], "module 'nope' is not found"),
     (["worker", "tasks:nope"], "module 'tasks' has no 'nope'"),
     (["worker", ".tasks:app"], ".tasks"),
-    (["worker", "json:dumps"], "is a function, not an Unstuck"),
-    (["worker", "needs:app"], "module 'nowhere_to_be_found' is not found"),
+    (["worker", "json:dumps"], "is of type function, not an Unstuck"),
+    (["worker", "tasks.py:app"], "'tasks.py' is a file, not a module: write 'tasks'"),
+    (["worker", "needs:app"], "module 'needs' imports 'nowhere_to_be_found', which is not found; install it"),
     (["worker", "attribute:app"], "nothing"),
     (["worker", "division:app"], "division by zero"),
-    (["worker", "syntax:app"], "syntax"),
+    (["worker", "syntax:app"], "SyntaxError: invalid syntax (syntax.py, line 1)\n"),
     (
         ["worker", "tasks:app", "--queue", "nope"],
         "no task of this app uses queue 'nope': it has default, mail",
@@ -286,6 +297,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
         answers = list(threads.map(lambda case: unstuck(folder, *case[0]), WRONG))
 
     assert rows(folder / "jobs.db") == before
+    assert not (folder / "misspelt.db").exists()
     return {repr(case[0]): answer for case, answer in zip(WRONG, answers, strict=True)}
 
 
@@ -306,3 +318,20 @@ def test_without_a_store_a_verb_says_how_to_name_one(run: Command) -> None:
 
     assert (answer.returncode, answer.stdout) == (2, "")
     assert answer.stderr == "unstuck: no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE\n"
+
+
+def test_the_bare_command_shows_its_verbs(run: Command) -> None:
+    answer = run(store=None)
+
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "\n  worker      Run the jobs of an app.\n" in answer.stderr
+
+
+def test_a_worker_on_a_file_that_is_no_database_halts(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    (tmp_path / "jobs.db").write_text("no database at all, but long enough to be taken for one " * 20)
+
+    answer = run("worker", "tasks:app")
+
+    assert (answer.returncode, answer.stdout) == (3, "")
+    assert "halted: store file 'jobs.db' is damaged or no SQLite database" in answer.stderr

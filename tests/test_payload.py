@@ -273,7 +273,7 @@ def test_an_annotation_that_cannot_be_understood_is_refused_at_registration(hint
         (Person(name="\0"), "a text contains the NUL character"),
         ("\ud800", "a text has half a surrogate pair"),
         ({"\udfff": 1}, "a text has half a surrogate pair"),
-        (object(), "a value of type 'object' cannot be written as JSON; pass what JSON can say"),
+        (object(), "a value of type 'object' cannot be written as JSON; use what JSON can say"),
         (3 + 4j, "a value of type 'complex' cannot be written as JSON"),
         ([plain], "a value of type 'function' cannot be written as JSON"),
         ({(1, 2): 3}, "a value of type 'tuple' cannot be written as JSON"),

@@ -19,10 +19,11 @@ from unstuck.handle import Handle, SyncHandle
 from unstuck.handler import Handler
 from unstuck.isolated import Lifespan
 from unstuck.jobs import Jobs
+from unstuck.model import Job
 from unstuck.perform import Middleware
-from unstuck.policy import Policy, Retry, queue_name, task_name, whole
+from unstuck.policy import Policy, Retry, queue_name, shown, task_name, whole
 from unstuck.schedule import CatchUp, Schedule
-from unstuck.store import Store
+from unstuck.store import Enqueued, Store
 from unstuck.stores import joinable, open_store
 from unstuck.sync import portal
 from unstuck.task import QueueOptions, Task, TaskOptions
@@ -51,8 +52,8 @@ class Unstuck:
 
     def queue(self, name: str, **options: Unpack[QueueOptions]) -> None:
         """Say what holds for a queue; its tasks need not say it again. Call it before they are registered."""
-        policy = _policy(options)
-        if self.queues.setdefault(queue_name(name), policy) != policy:
+        policy = _policy(options, f"queue {queue_name(name)!r}")
+        if self.queues.setdefault(name, policy) != policy:
             raise ConfigError(f"queue {name!r} is in use already: declare it once, before its tasks")
 
     def tune(self, policies: Mapping[str, Policy]) -> None:
@@ -119,9 +120,9 @@ class Unstuck:
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """Enqueue jobs of any tasks in one step: all of them are stored, or none."""
-        jobs = await self.jobs()
-        answers = await jobs.enqueue([call.job for call in calls])
-        return [Handle(self.jobs, answer) for answer in answers]
+        listed = _listed(calls)
+        answers = await (await self.jobs()).enqueue([call.job for call in listed])
+        return self._handles(answers, listed)
 
     def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
         handles = portal().run(self.enqueue_many(list(calls)))
@@ -134,17 +135,26 @@ class Unstuck:
         and sessions of psycopg, asyncpg and SQLAlchemy, and only uses them: your transaction stays yours to end.
         """
         store = joinable(await self.store(), self.url)
-        answers = await store.enqueue_in(connection, [call.job for call in calls])
-        return [Handle(self.jobs, answer) for answer in answers]
+        listed = _listed(calls)
+        answers = await store.enqueue_in(connection, [call.job for call in listed])
+        return self._handles(answers, listed)
 
     def enqueue_in_sync(self, connection: Any, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
         """As ``enqueue_in``, on a synchronous connection: of psycopg, psycopg2, SQLAlchemy or Django."""
         store = joinable(portal().run(self.store()), self.url)
-        answers = store.enqueue_in_sync(connection, [call.job for call in calls])
-        return [SyncHandle(Handle(self.jobs, answer)) for answer in answers]
+        listed = _listed(calls)
+        answers = store.enqueue_in_sync(connection, [call.job for call in listed])
+        return [SyncHandle(handle) for handle in self._handles(answers, listed)]
+
+    def _handles(self, answers: Iterable[Enqueued], calls: Iterable[Call[R]]) -> list[Handle[R]]:
+        return [
+            Handle(self.jobs, *pair) for pair in zip(answers, (call.result for call in calls), strict=True)
+        ]
 
     def policies(self, queues: Iterable[str] | None = None) -> dict[str, Policy]:
         """The policies of these queues, or of all that tasks use."""
+        if isinstance(queues, str):
+            raise ConfigError(f"queues is {queues!r}: it must be a list of names, for example [{queues!r}]")
         wanted = list(self.queues) if queues is None else list(queues)
         if not wanted:
             raise ConfigError("this app has no tasks: register one with @app.task before you start a worker")
@@ -153,6 +163,13 @@ class Unstuck:
                 known = ", ".join(sorted(self.queues))
                 raise ConfigError(f"no task of this app uses queue {name!r}: it has {known}")
         return {name: self.queues[name] for name in wanted}
+
+    async def job(self, id: str, queue: str | None = None) -> Job:
+        """All that the store knows of a job; the queue is needed only where two queues have the id."""
+        return await (await self.jobs()).get(id, queue)
+
+    def job_sync(self, id: str, queue: str | None = None) -> Job:
+        return portal().run(self.job(id, queue))
 
     async def jobs(self) -> Jobs:
         """All that can be asked of the store, on the current event loop."""
@@ -219,7 +236,11 @@ class Unstuck:
         if named in self.tasks:
             raise ConfigError(f"task {named!r} is registered already: give one of the two another name=")
         known = self.queues.get(queue_name(queue))
-        policy = known if known is not None and not options else _policy(options)
+        policy = (
+            known
+            if known is not None and not options
+            else _policy(options, f"task {named!r}", TaskOptions.__annotations__)
+        )
         if known is not None and (differences := known.differences(policy)):
             raise ConfigError(
                 f"task {named!r} disagrees with the other tasks of queue {queue!r} in {', '.join(differences)}: "
@@ -232,7 +253,17 @@ class Unstuck:
         return task
 
 
-def _policy(options: QueueOptions) -> Policy:
+def _listed(calls: Iterable[Call[R]]) -> list[Call[R]]:
+    found = list(calls)
+    for call in found:
+        if not isinstance(call, Call):
+            raise ConfigError(f"{shown(call)} is no call: give a task.call(…)")
+    return found
+
+
+def _policy(options: QueueOptions, whose: str, known: Iterable[str] = QueueOptions.__annotations__) -> Policy:
+    if unknown := sorted(options.keys() - QueueOptions.__annotations__.keys()):
+        raise ConfigError(f"{whose} has no option {unknown[0]!r}: it takes {', '.join(known)}")
     steps: Any = options.get("lapse_backoff", ())
     return Policy(**options | {"lapse_backoff": tuple(steps) if isinstance(steps, Sequence) else steps})
 

@@ -111,6 +111,11 @@ _LASTING_ERRNO = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.E
 
 def register(kind: type[BaseException], rule: Rule | Category) -> None:
     """Say what an exception class of your own means; a rule may return None to pass."""
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        raise ConfigError(f"{str(kind)[:60]!r} is no exception class: name a class, not one of its instances")
+    if not (isinstance(rule, Category) or callable(rule)):
+        names = ", ".join(f"Category.{each}" for each in Category)
+        raise ConfigError(f"rule is {str(rule)[:60]!r}: it must be {names} or a function that returns one")
     _registry[kind] = rule
 
 

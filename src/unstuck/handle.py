@@ -12,6 +12,7 @@ from msgspec import Struct
 from unstuck.errors import JobFailed, JobPending
 from unstuck.jobs import Jobs
 from unstuck.model import Category, Failure, Job, Ref, Status
+from unstuck.payload import Result
 from unstuck.store import Enqueued
 from unstuck.sync import portal
 
@@ -24,6 +25,10 @@ class Handle(Struct, Generic[R_co], frozen=True, gc=False):
 
     _jobs: Callable[[], Awaitable[Jobs]]
     _enqueued: Enqueued
+    _result: Result | None = None
+
+    def __repr__(self) -> str:
+        return f"Handle(queue={self.queue!r}, id={self.id!r})"
 
     @property
     def ref(self) -> Ref:
@@ -53,16 +58,19 @@ class Handle(Struct, Generic[R_co], frozen=True, gc=False):
         return (await self.job()).status
 
     async def result(self, timeout: float | None = None) -> R_co:
-        """Wait for the job and return what its handler returned, as JSON gives it back.
+        """Wait for the job and return what its handler returned, read from JSON as the handler's annotation says.
 
-        Raises JobFailed if it failed and JobPending (a TimeoutError) if it has not finished in time.
+        Raises JobFailed if it failed, JobPending (a TimeoutError) if it has not finished in time, and
+        PayloadError if the result does not fit the annotation.
         """
         end = None if timeout is None else time.monotonic() + timeout
         pause = 0.005
         while True:
             job = await self.job()
             if job.status is Status.COMPLETED:
-                return cast(R_co, job.result)
+                return cast(
+                    R_co, self._result.read(job.result, f"job {self.id}") if self._result else job.result
+                )
             if job.status is Status.FAILED:
                 raise JobFailed(self.id, job.error or _unexplained())
             if end is not None and time.monotonic() + pause > end:
@@ -88,6 +96,9 @@ class SyncHandle(Generic[R_co]):
         self._handle = handle
         self.ref, self.queue, self.id = handle.ref, handle.queue, handle.id
         self.created, self.same_content = handle.created, handle.same_content
+
+    def __repr__(self) -> str:
+        return f"SyncHandle(queue={self.queue!r}, id={self.id!r})"
 
     def job(self) -> Job:
         return portal().run(self._handle.job())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import isawaitable, iscoroutine, iscoroutinefunction
+from inspect import isasyncgenfunction, isawaitable, iscoroutine, iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
 from unstuck.errors import ConfigError, Permanent
-from unstuck.payload import Arguments
+from unstuck.payload import Arguments, Result
 from unstuck.policy import number, whole
 
 LONGEST = 7 * 86400.0
@@ -32,10 +32,13 @@ class Handler:
         self.task = task
         self.function = function
         self.arguments = Arguments(function, task, each=batch > 0)
+        self.result = Result(function, each=batch > 0)
         self.is_async = iscoroutinefunction(function)
         self.batch = whole("batch size", batch, 0, 10_000)
         self.isolate = isolate
         self.stall = None if stall is None else number("stall", stall, 0.05, LONGEST)
+        if isasyncgenfunction(function) or isgeneratorfunction(function):
+            raise ConfigError(f"task {task!r} yields, and a job has one result: return it")
         if isolate and batch:
             raise ConfigError(f"task {task!r} cannot be both a batch and isolated: choose one")
         if isolate and not self.importable:

@@ -35,13 +35,17 @@ class Options:
         number("delay", self.delay, 0.0, 10 * YEAR)
         if self.run_at is not None:
             _instant(self.run_at)
+            if self.delay:
+                raise ConfigError("delay and run_at both say when: give one of them")
 
 
 def _instant(run_at: Any) -> None:
     if not isinstance(run_at, datetime):
         raise ConfigError(f"run_at {str(run_at)[:60]!r} is no time: use a datetime with a time zone")
     if run_at.tzinfo is None:
-        raise ConfigError(f"run_at {run_at} has no time zone: add one, for example datetime.now(UTC)")
+        raise ConfigError(
+            f"run_at {run_at} has no time zone: add one, for example tzinfo=UTC, or +00:00 in a text"
+        )
     if not EARLIEST <= run_at < LATEST:
         allowed = f"from {EARLIEST:%Y} to {LATEST.year - 1}"
         raise ConfigError(f"run_at {run_at} is out of range, {allowed}: leave it out to run at once")

@@ -1,4 +1,4 @@
-"""Arguments: a task's parameters as a type, so that payloads are checked when they go in and when they come out."""
+"""Arguments and Result: a function's signature as types, so that JSON is checked when it goes in and when it comes out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -52,6 +53,7 @@ class Arguments:
         try:
             hints = get_type_hints(function, include_extras=True)
             if each:
+                _must_be_a_list(task, hints.get(parameters[0].name, Any))
                 hints = {name: (get_args(hint) or (Any,))[0] for name, hint in hints.items()}
             self._struct = msgspec.defstruct(
                 "Arguments",
@@ -104,6 +106,31 @@ class Arguments:
         return bound.arguments
 
 
+class Result:
+    """What a function says that it returns: as that, a result is read back from its JSON."""
+
+    def __init__(self, function: Callable[..., Any], *, each: bool = False) -> None:
+        """``each``: the function returns a list, and a result is one of its items."""
+        hint = get_type_hints(function, include_extras=True).get("return", Any)
+        if each:
+            hint = _without_exceptions((get_args(hint) or (Any,))[0])
+        try:
+            msgspec.json.Decoder(hint, dec_hook=_model)
+        except TypeError:  # JSON cannot tell its kinds apart: then a result is what JSON gives back
+            hint = Any
+        self._hint = hint
+
+    def read(self, value: Json, what: str) -> Any:
+        """Raises PayloadError if the function has changed since, or never returned what it said."""
+        try:
+            return msgspec.convert(value, self._hint, dec_hook=_model, str_keys=True)
+        except Exception as error:
+            raise PayloadError(
+                f"{what}: its result is not what the function says it returns: {_told(error)}; "
+                "job() has it as JSON"
+            ) from error
+
+
 def encode(value: Any, what: str, encoder: msgspec.json.Encoder | None = None) -> bytes:
     """JSON that says exactly what the value says, or a PayloadError naming what cannot be said."""
     try:
@@ -113,9 +140,7 @@ def encode(value: Any, what: str, encoder: msgspec.json.Encoder | None = None) -
     except RecursionError:
         raise PayloadError(f"{what}: {TOO_DEEP}") from None
     except Exception as error:  # noqa: BLE001 - models run code of their own
-        raise PayloadError(
-            f"{what}: {_told(error)}; pass what JSON can say, a dataclass or a model"
-        ) from None
+        raise PayloadError(f"{what}: {_told(error)}; use what JSON can say, a dataclass or a model") from None
     if len(text) > LIMIT:
         told = f"{what}: {len(text):,} bytes as JSON, at most {LIMIT:,} are allowed"
         raise PayloadError(f"{told}; store the data elsewhere and pass its address", size=len(text))
@@ -146,6 +171,25 @@ def record(result: Any) -> Json:
         return msgspec.Raw(
             msgspec.json.encode({"unstuck": "result dropped", "bytes": error.size, "limit": LIMIT})
         )
+
+
+def _must_be_a_list(task: str, hint: Any) -> None:
+    kind = get_origin(hint) or hint
+    if isinstance(kind, type) and not issubclass(list, kind):
+        raise ConfigError(
+            f"batch task {task!r} takes a {kind.__name__}: it must take a list of what jobs carry, "
+            f"for example list[{kind.__name__}]"
+        )
+
+
+def _without_exceptions(hint: Any) -> Any:
+    """The type of an answer that is no failure."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    kept = [
+        kind for kind in get_args(hint) if not (isinstance(kind, type) and issubclass(kind, BaseException))
+    ]
+    return Union[tuple(kept)] if kept else Any  # noqa: UP007 - the kinds are known at run time only
 
 
 def _field(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tuple[str, Any, Any]:

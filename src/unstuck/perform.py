@@ -109,7 +109,8 @@ async def _together(
         if category is Category.CRITICAL and len(contexts) > 1:
             return _halted(contexts, error, policy, ground)
         if len(contexts) == 1 or category is not Category.PERMANENT:
-            return {context.id: _judge(context, error, policy, ground) for context in contexts}
+            first = contexts[0]
+            return {each.id: _judge(each, error, policy, ground, told=each is not first) for each in contexts}
         log.warning("a batch of %d %s jobs failed: running them one by one", len(items), handler.task)
         found: dict[str, Outcome] = {}
         for context, item in zip(contexts, items, strict=True):
@@ -153,8 +154,10 @@ async def _call_inside(
         return await call()
 
 
-def _judge(context: Context, error: BaseException, policy: Policy, ground: Ground) -> Outcome:
-    """What becomes of a job whose handler raised."""
+def _judge(
+    context: Context, error: BaseException, policy: Policy, ground: Ground, *, told: bool = False
+) -> Outcome:
+    """What becomes of a job whose handler raised; a refusal of the whole batch is ``told`` but once."""
     job = context.job
     if isinstance(error, Crashed):
         died = _death(job, error, ground.worker)
@@ -167,23 +170,24 @@ def _judge(context: Context, error: BaseException, policy: Policy, ground: Groun
     if snooze is not None:
         return released(job.lease, sane_delay(snooze) or 0.0, why="snoozed by its handler")
     if found.refusal is not None:
-        return _refused(job, found, why, policy, ground)
+        return _refused(job, found, why, policy, ground, told=told)
     why = msgspec.structs.replace(why, attempt=job.attempts, worker=ground.worker)
     return _tell(context, fate(job, why, delay=found.delay, jitter=_chance()), ground.worker)
 
 
-def _refused(job: Job, found: Class, why: Failure, policy: Policy, ground: Ground) -> Outcome:
+def _refused(job: Job, found: Class, why: Failure, policy: Policy, ground: Ground, *, told: bool) -> Outcome:
     """The other side refuses us, whatever we ask: nothing is spent, and all workers stay away."""
+    facts = {"jobId": job.id, "queue": job.queue}
     if found.refusal is Refusal.QUOTA:
-        told = f"quota exhausted: {why.message[:300]}"
-        log.error("queue %s is paused: %s", job.queue, told, extra={"jobId": job.id, "queue": job.queue})
+        reason = f"quota exhausted: {why.message[:300]}"
+        if not told:
+            log.error("queue %s is paused: %s", job.queue, reason, extra=facts)
         ground.refused(job.queue, QUOTA_REST)
-        return released(job.lease, why=told, pause=told)
+        return released(job.lease, why=reason, pause=reason)
     usual = policy.rate.per if policy.rate else SHORTEST_REFUSAL
     delay = max(usual if found.delay is None else found.delay, SHORTEST_REFUSAL)
-    log.warning(
-        "rate limited for %.1f s: %s", delay, why.message, extra={"jobId": job.id, "queue": job.queue}
-    )
+    if not told:
+        log.warning("rate limited for %.1f s: %s", delay, why.message, extra=facts)
     ground.refused(job.queue, delay)
     return released(job.lease, delay, why="rate limited")
 

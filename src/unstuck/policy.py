@@ -169,7 +169,7 @@ def number(what: str, value: Any, least: float, most: float, unit: str = "second
         isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most
     ):  # also NaN
         raise ConfigError(
-            f"{what} is {shown(value)}: it must be a number from {least:g} to {most:g} ({unit})"
+            f"{what} is {shown(value)}: it must be a number from {least:.12g} to {most:.12g} ({unit})"
         )
     return float(value)
 

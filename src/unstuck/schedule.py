@@ -196,7 +196,8 @@ def _check_cron(cron: Any, zone: tzinfo) -> None:
         raise ConfigError(f"cron is {shown(cron)}: it must be a text of {FIELDS}")
     if (count := len(cron.split())) != 5:
         hint = "; for seconds use every=" if count == 6 else ""
-        raise ConfigError(f"cron {shown(cron)} has {count} fields: it must have {FIELDS}{hint}")
+        said = "1 field" if count == 1 else f"{count} fields"
+        raise ConfigError(f"cron {shown(cron)} has {said}: it must have {FIELDS}{hint}")
     try:
         simulated = CronSim(_by_the_wall(cron), datetime.now(zone))
     except CronSimError as error:

@@ -115,9 +115,11 @@ class Task(Generic[P, R]):
         payload = self.handler.arguments.pack(args, kwargs)
         trace = tracing.current()
         if (key := self._pattern.key) is None:
-            return Call(structs.replace(self._pattern, id=new_id(), payload=payload, trace=trace))
+            job = structs.replace(self._pattern, id=new_id(), payload=payload, trace=trace)
+            return Call(job, self.handler.result)
         id_, said = keyed_id(self.queue, key), digest(self.name, bytes(payload))
-        return Call(structs.replace(self._pattern, id=id_, payload=payload, digest=said, trace=trace))
+        job = structs.replace(self._pattern, id=id_, payload=payload, digest=said, trace=trace)
+        return Call(job, self.handler.result)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Returns when the job is safely stored."""

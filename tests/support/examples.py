@@ -10,6 +10,10 @@ from typing import Any
 import psycopg
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+PLACE = {
+    "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 # Each gives ``call(method, email) -> (status, body)``; a process of its own, as each has settings for a whole process.
 CLIENTS = {
     "fastapi_app": """
@@ -53,7 +57,7 @@ def drive(example: str, url: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT + CLIENTS[example], example],
         cwd=EXAMPLES,
-        env=os.environ | {"DATABASE_URL": url, "PYTHONPATH": str(EXAMPLES), "PYTHONDONTWRITEBYTECODE": "1"},
+        env=os.environ | PLACE | {"DATABASE_URL": url},
         capture_output=True,
         text=True,
         timeout=90,

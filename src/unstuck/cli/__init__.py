@@ -53,6 +53,9 @@ class _Verbs(click.Group):
         """As click does it, but wrong usage is told in one line, as all wrong input is."""
         try:
             sys.exit(super().main(*args, **kwargs | {"standalone_mode": False}) or 0)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            sys.exit(error.exit_code)
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
             told = " ".join(error.format_message().split()).rstrip(".")

@@ -82,7 +82,7 @@ def enqueue(
         [answer] = await jobs.enqueue([job])
         return answer
 
-    answer = with_jobs(store, work)
+    answer = with_jobs(store, work, new=True)
     if as_json:
         print_json({"queue": queue, "id": job.id, "created": answer.created, "same_content": answer.same})
     else:
@@ -277,7 +277,7 @@ def _no_constant(text: str) -> Any:
 def _note(job: Job) -> str:
     if job.status is Status.FAILED and job.error:
         return f"{job.error.code}: {job.error.message}"
-    return f"{job.progress}" if job.progress is not None else ""
+    return "" if job.progress is None or job.status is Status.COMPLETED else f"{job.progress}"
 
 
 def _details(event: Event) -> str:

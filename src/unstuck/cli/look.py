@@ -14,6 +14,7 @@ from click.shell_completion import get_completion_class
 
 from unstuck.abilities import Stuck
 from unstuck.cli.output import (
+    existing,
     json_option,
     named,
     plainly,
@@ -234,5 +235,5 @@ def completion(shell: str) -> None:
 
 
 async def _open(url: str, look: Callable[[Store], Awaitable[T]]) -> T:
-    async with open_store(url) as store:
+    async with existing(url) as store:
         return await look(store)

@@ -22,7 +22,7 @@ import click
 from unstuck.app import Unstuck
 from unstuck.cli.output import plainly, run_async, store_argument
 from unstuck.cli.reload import changed
-from unstuck.errors import ConfigError
+from unstuck.errors import ConfigError, StoreDamaged
 from unstuck.reaper import Reaper
 from unstuck.settings import LEVELS, Settings
 from unstuck.settings import load as load_settings
@@ -118,6 +118,9 @@ def worker(
                 async with found.using(url):
                     with metrics(url, settings.metrics_port if under is None else None):
                         await one.run()
+        except StoreDamaged as error:  # also under the next worker
+            log.critical("halted: %s", error)
+            return HALTED
         finally:
             if one.deaf:
                 leave(HALTED if one.halted else 0)
@@ -204,9 +207,7 @@ def load(name: str) -> Unstuck:
     try:
         loaded = import_module(module)
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"app {name!r}: module {error.name!r} is not found; start in the folder that has it"
-        ) from error
+        raise ConfigError(f"app {name!r}: {_not_found(module, error.name or '')}") from error
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
         raise ConfigError(
@@ -216,11 +217,21 @@ def load(name: str) -> Unstuck:
     if found is None:
         raise ConfigError(f"app {name!r}: module {module!r} has no {attribute!r}")
     if not isinstance(found, Unstuck):
-        raise ConfigError(f"app {name!r} is a {type(found).__name__}, not an Unstuck(…)")
+        raise ConfigError(f"app {name!r} is of type {type(found).__name__}, not an Unstuck(…)")
     return found
 
 
+def _not_found(module: str, missing: str) -> str:
+    if module.endswith(".py"):
+        return f"{module!r} is a file, not a module: write {module.removesuffix('.py')!r}"
+    if module == missing or module.startswith(f"{missing}."):
+        return f"module {missing!r} is not found; start in the folder that has it"
+    return f"module {module!r} imports {missing!r}, which is not found; install it, or start in the folder that has it"
+
+
 def _place(error: Exception) -> str:
+    if isinstance(error, SyntaxError):  # names the place itself
+        return ""
     frames = traceback.extract_tb(error.__traceback__)
     return f" (at {Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 

@@ -156,7 +156,7 @@ class UnstuckBackend(BaseTaskBackend):
             run_after=run_at,
         )
         call = runner.options(priority=level(task.priority), run_at=run_at).call(wanted)
-        return Call(structs.replace(call.job, queue=task.queue_name))
+        return structs.replace(call, job=structs.replace(call.job, queue=task.queue_name))
 
     def _app_of(self, url: str) -> Unstuck:
         if url not in self._apps:

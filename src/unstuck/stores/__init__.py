@@ -30,7 +30,7 @@ def open_store(url: str) -> Store:
     parts, shown = _parts(url)
     match parts.scheme:
         case "sqlite":
-            return _sqlite(parts, shown)
+            return _sqlite(url, parts, shown)
         case "postgresql" | "postgres":
             return _postgres(parts, shown)
         case "redis" | "rediss" | "unix":
@@ -83,10 +83,10 @@ def _parts(url: str) -> tuple[SplitResult, str]:
     return parts, shown
 
 
-def _sqlite(parts: SplitResult, shown: str) -> Store:
+def _sqlite(url: str, parts: SplitResult, shown: str) -> Store:
     if parts.fragment:
         raise ConfigError(f"store {shown} has a '#', which ends the file's name: name the file otherwise")
-    if parts.netloc or len(parts.path) < 2:
+    if parts.netloc or len(parts.path) < 2 or "///" not in url:
         raise ConfigError(
             f"store {shown} names no file: use sqlite:///file.db or sqlite:////full/path/file.db"
         )
