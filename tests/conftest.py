@@ -19,7 +19,6 @@ from unstuck.testing import Harness, SQLiteHarness
 
 # Django 6 needs Python 3.12: its tests are not there on an older one, and run on the second interpreter.
 collect_ignore = ["test_django.py"] if sys.version_info < (3, 12) else []
-pytest.register_assert_rewrite("unstuck.testing.conformance")
 
 
 def each(flavours: Sequence[str]) -> list[pytest.ParameterSet]:

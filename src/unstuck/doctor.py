@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from unstuck.abilities import Judge, Stuck
+from unstuck.errors import SchemaError
 from unstuck.health import alive
 from unstuck.judge import judge
 from unstuck.model import Worker
@@ -22,7 +23,13 @@ async def doctor(store: Store, *, seconds: float = 1.0) -> list[Finding]:
     """Findings, the store's own first. Takes two looks, so many seconds apart, to see what grows."""
     own = await store.checkup()
     clock = (await store.clock()).now
-    before = await store.count()
+    try:
+        before = await store.count()
+    except SchemaError as error:
+        return [
+            *own,
+            Finding("failure", f"the store has no place for jobs yet: {error}", "run: unstuck init"),
+        ]
     await asyncio.sleep(seconds)
     after = await store.count()
     workers = alive(await store.workers(), clock)

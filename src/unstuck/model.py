@@ -288,7 +288,7 @@ class Filter(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Event(Struct, frozen=True, kw_only=True, gc=False):
-    """Something that happened to a job or a queue. ``data`` has ``type``, ``table`` and ``details``."""
+    """Something that happened to a job, or to a queue (no ``job``). ``data`` has ``type``, ``table`` and ``details``."""
 
     cursor: str
     at: datetime

@@ -23,7 +23,8 @@ class Pulse(NamedTuple):
 class Share(NamedTuple):
     """What a lease call wants of one queue, and how many of its jobs may run at a time in all, and per lane.
 
-    With ``per_lane`` the lanes take turns: a lane that has little running comes before one that has much.
+    With ``per_lane`` the lanes take turns: a job's turn is how many of its lane run or stand before it, and the lowest
+    goes first. Jobs without a lane wait for nobody's turn and count in no lane. Jobs whose lease ran out still run.
     """
 
     seconds: float
@@ -33,7 +34,7 @@ class Share(NamedTuple):
 
 
 class Enqueued(Struct, frozen=True, gc=False):
-    """``created`` is false when a job with this id existed; ``same`` tells whether its content is equal."""
+    """``created`` is false when a job with this id existed; ``same`` tells whether its digest is equal."""
 
     queue: str
     id: str
@@ -46,7 +47,10 @@ class Enqueued(Struct, frozen=True, gc=False):
 
 
 class Reclaimed(NamedTuple):
-    """Jobs as they were, but with the new fence; how many got their first lease; when to look again."""
+    """Jobs as they were, but with the new fence; how many were given a lease; in how many seconds the next one ends.
+
+    ``next_end`` is of leases that have not ended yet, and None without any.
+    """
 
     jobs: list[Job]
     adopted: int
@@ -61,7 +65,10 @@ class Clock(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Tokens granted now, the seconds until the next one comes free, and a stamp to give these back by."""
+    """Tokens granted now, the seconds until the next one comes free, and a stamp to give these back by.
+
+    ``wait`` is 0 if all were granted; of a closed bucket it is the time until it opens.
+    """
 
     granted: int
     wait: float
@@ -92,7 +99,7 @@ class Blind(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some jobs, newest first, and where the next page begins."""
+    """Some jobs, and where the next page begins, None behind the last."""
 
     jobs: list[Job]
     cursor: str | None
@@ -101,7 +108,8 @@ class Page(NamedTuple):
 class Counts(Struct, frozen=True, kw_only=True):
     """One queue in numbers. ``delayed`` is part of pending, ``expired`` of processing, ``cancelled`` of failed.
 
-    ``waited`` is for how many seconds the next job in line has been due, None if the line is empty.
+    ``waited`` is for how many seconds the next job in line has been due, None if the line is empty. ``totals`` counts
+    what was settled since ever: each word, ``crashed`` once more, and what :func:`unstuck.stores.telling.reaped` names.
     """
 
     queue: str
@@ -120,9 +128,11 @@ class Counts(Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """A place where jobs live.
 
-    Every method is one atomic step, and calls it again safely after an answer that was lost. Empty input
-    means no query. Durations are seconds; the store's own clock makes times of them. A processing job
-    changes only through its lease: a step that names an old fence leaves the job alone and says so.
+    Every method is one atomic step, and may be called again safely after an answer that was lost. Empty input
+    means no query. Durations are seconds; the store's own clock makes times of them, in UTC and exact to the
+    millisecond. A processing job changes only through its lease: a step that names an old fence leaves the job alone
+    and says so. One event loop uses a store, any number of its tasks at once. One that is not open raises
+    ``StoreUnavailable``, one that is not migrated ``SchemaError``.
     """
 
     async def __aenter__(self) -> Self: ...
@@ -132,37 +142,51 @@ class Store(Protocol):
     ) -> None: ...
 
     def twin(self) -> Store:
-        """Another store on the same data with connections of its own, not opened yet."""
+        """Another store on the same data with connections of its own, for another event loop; not opened yet."""
         ...
 
     async def migrate(self) -> None:
-        """Bring the schema up to date. Additive, repeatable, safe from many processes at once."""
+        """Bring the schema up to date. Additive, repeatable, safe from many processes at once.
+
+        Called behind nearly every opening, so cheap if there is nothing to do.
+        """
 
     async def clock(self) -> Clock: ...
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Add the jobs whose ids are new; with ``again``, reset those that are finished.
+        """Add the jobs whose ids are new in their queue; with ``again``, start those over that are finished.
 
-        Answers in input order, once the jobs are as durable as the store is set to make them.
+        Answers in input order, once the jobs are as durable as the store is set to make them. A job is due ``delay``
+        after ``run_at``, else after now; a time in the past is a place further ahead in line. What is started over is
+        as new (``created_at``, too), except for its fence and its last word.
         """
         ...
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
         """Take up to ``limit`` due jobs of queues that are not paused, best rank first.
 
-        Each goes to exactly one caller; it costs an attempt and gets a greater fence.
+        The rank is ``run_at`` less 60 s for each point of priority; equals go as they came, also within one enqueue.
+        Each goes to exactly one caller; it costs an attempt and gets a greater fence. ``started_at`` and
+        ``heartbeat_at`` are now, progress and stage empty.
         """
         ...
 
     async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
         """Renew leases, save progress and stage, and record the worker.
 
+        A lease that is not held is cancelled if that is the job's last word, else lost. Workers are forgotten when they
+        have been silent for :data:`unstuck.stores.telling.REMEMBER_WORKERS`.
         A lease that could be neither renewed nor found lost, because its table is locked, has no verdict.
         """
         ...
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
-        """End leases: state, event, counters and follow-up jobs together. Answers in input order."""
+        """End leases: state, event, counters, pause and follow-up jobs together. Answers in input order.
+
+        One call may name a lease twice: the second finds it settled. Without a delay ``run_at`` stays, and with it the
+        place in line. The failure is stamped with the time and stays on record until the job is started over, also if it
+        completes. Owner, lease and heartbeat are emptied; ``settled`` and ``settled_fence`` say how which lease ended.
+        """
         ...
 
     async def reclaim(
@@ -178,9 +202,11 @@ class Store(Protocol):
     ) -> Reclaimed:
         """Take over leases that ran out (or all of the owner ``of``, known to be dead) for ``seconds``.
 
-        Attempts stay as they are. Time inside ``blind`` spans does not count against a lease. A processing
-        job without a lease end that was silent for ``grace`` is given a lease of ``grace``, and the
-        event ``reaper:adopted``; only if that runs out, too, is it taken over.
+        The longest silent first. Attempts, progress and stage stay as they are. Time inside ``blind`` spans, as far as it
+        came after the last heartbeat, does not count against a lease. A processing job without a lease end that was
+        silent for ``grace`` is given a lease of ``grace``, and the event ``reaper:adopted``; only if that runs out, too,
+        is it taken over. If the clock was put back, so that the last heartbeat lies more than a minute ahead, a lease is
+        granted anew in its own length. Neither changes fence or owner; both count as adopted.
         """
         ...
 
@@ -207,15 +233,22 @@ class Store(Protocol):
         ...
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
-        """Return when there may be work, or after ``timeout``. May return early for nothing."""
+        """Return when a job of a queue that is not paused is due, or after ``timeout``. May return early for nothing."""
 
-    async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page: ...
+    async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
+        """Newest first; by their end, if only finished jobs are asked for (:mod:`unstuck.stores.listing`).
 
-    async def count(self) -> list[Counts]:
-        """Every queue in numbers, in one consistent view."""
+        A cursor of another listing is a ``ConfigError``.
+        """
         ...
 
-    async def workers(self) -> list[Worker]: ...
+    async def count(self) -> list[Counts]:
+        """Every queue that has jobs, totals or a pause, in one consistent view."""
+        ...
+
+    async def workers(self) -> list[Worker]:
+        """Those that are remembered, also if they left."""
+        ...
 
     async def checkup(self) -> list[Finding]:
         """What can be said of the place itself: schema, durability, damage. Also of one not migrated yet."""
@@ -226,11 +259,14 @@ class Store(Protocol):
         ...
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
-        """Events in order, from the beginning or behind a cursor."""
+        """Events in order, from the beginning or behind a cursor; one that is none is the beginning."""
         ...
 
     async def requeue(self, which: Filter, limit: int = 1000) -> int:
-        """Make finished jobs pending again, counters at 0, the fence going on."""
+        """Make finished jobs pending again, those first that ended first: due now, counters at 0, the fence going on.
+
+        Result, progress and stage are emptied; the error, the last word and its fence stay.
+        """
         ...
 
     async def delete(self, which: Filter, limit: int = 1000) -> int:
@@ -238,21 +274,24 @@ class Store(Protocol):
         ...
 
     async def cancel(self, refs: Sequence[Ref]) -> int:
-        """Fail unfinished jobs with the code ``cancelled``, taking a running one's lease over in the same step."""
+        """Fail unfinished jobs as :data:`unstuck.stores.telling.CANCELLED` says, with a new fence.
+
+        A running one's lease is taken over in the same step. The total ``cancelled`` counts them, nothing alerts.
+        """
         ...
 
     async def edit(
         self, refs: Sequence[Ref], *, priority: int | None = None, run_at: datetime | None = None
     ) -> int:
-        """Give jobs that are pending another priority or time; answers how many that were."""
+        """Give jobs that are pending another priority or time; answers how many that were, 0 if neither is given."""
         ...
 
     async def place(self, ref: Ref) -> int:
-        """How many due jobs of its queue stand before a due job in line, counted up to ten thousand."""
+        """How many due jobs of its queue stand before a due job in line, counted up to ten thousand; else 0."""
         ...
 
     async def pause(self, queue: str, why: str) -> None:
-        """Stop leasing from a queue: after this returned, nothing of it is leased."""
+        """Stop leasing from a queue: after this returned, nothing of it is leased. A second one has the last word."""
 
     async def resume(self, queue: str) -> bool:
         """Lift a pause; false if there was none."""

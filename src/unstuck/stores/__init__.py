@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -26,6 +27,8 @@ def open_store(url: str) -> Store:
     with ``?prefix=bull`` unless you name another. ``neo4j://user:password@host:7687/embedding-jobs`` (or ``bolt://``, each
     also with ``+s``) is a database on a Neo4j server; its jobs have the label ``?label=EmbedJob`` unless you name another.
     ``?events=all`` also records routine events.
+
+    Any other scheme is the name of an entry point in the group ``unstuck.stores``, which is called with the URL.
     """
     parts, shown = _parts(url)
     match parts.scheme:
@@ -38,10 +41,7 @@ def open_store(url: str) -> Store:
         case "neo4j" | "neo4j+s" | "neo4j+ssc" | "bolt" | "bolt+s" | "bolt+ssc":
             return _neo4j(parts, shown)
         case _:
-            raise ConfigError(
-                f"store {shown} is not known: use sqlite:///path/to/file.db, postgresql://user@host/database, "
-                "redis://host:6379/0 or neo4j://user:password@host:7687/database"
-            )
+            return _installed(url, parts.scheme, shown)
 
 
 def open_tables(url: str, layouts: Sequence[Layout] = ()) -> Tables:
@@ -130,6 +130,27 @@ def _neo4j(parts: SplitResult, shown: str) -> Store:
     except ImportError as error:
         raise _missing(shown, error, "neo4j") from None
     return Neo4jStore(place(parts, shown))
+
+
+def _installed(url: str, scheme: str, shown: str) -> Store:
+    """A store that another package brings."""
+    points = entry_points(group="unstuck.stores")
+    found = tuple(points.select(name=scheme))
+    if not found:
+        others = "".join(f", {name}://…" for name in sorted(points.names))
+        raise ConfigError(
+            f"store {shown} is not known: use sqlite:///path/to/file.db, postgresql://user@host/database, "
+            f"redis://host:6379/0 or neo4j://user:password@host:7687/database{others}; a package may bring others by an "
+            "entry point in the group 'unstuck.stores'"
+        )
+    if len(found) > 1:
+        packages = ", ".join(sorted(point.dist.name if point.dist else point.value for point in found))
+        raise ConfigError(f"store {shown} is claimed by several packages ({packages}): keep one of them")
+    try:
+        opened: Callable[[str], Store] = found[0].load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"store {shown} is {found[0].value}, which cannot be imported: {error}") from error
+    return opened(url)
 
 
 def _missing(shown: str, error: ImportError, extra: str = "postgres") -> ConfigError:

@@ -18,7 +18,10 @@ from unstuck.stores import open_store
 
 
 class Harness(Protocol):
-    """An empty store, and the two things that tests must do behind its back."""
+    """An empty store, open and migrated, and the two things that tests must do behind its back.
+
+    The store is empty at the start of every test. ``open_store(url)`` gives it in any process.
+    """
 
     url: str
     store: Store
@@ -28,14 +31,25 @@ class Harness(Protocol):
         ...
 
     async def age(self, seconds: float) -> None:
-        """Move every stored time into the past, so that leases end and delays pass without waiting."""
+        """Move every stored time into the past, so that leases end and delays pass without waiting.
+
+        That is all times of jobs and what their order was made of, of events, workers (``started_at``, ``seen_at``),
+        tokens, closed buckets, slots and pauses, in one atomic step; a negative number is a clock that was put back.
+        A store that has a server gives it the years, too: ``grow_old``.
+        """
 
     async def forget_lease(self, ref: Ref) -> None:
-        """Make a processing job look as a worker leaves it that knows nothing of leases."""
+        """Make a processing job look as a worker leaves it that knows nothing of leases.
+
+        ``lease_until`` and ``heartbeat_at`` become None, everything else stays.
+        """
 
 
 def grow_old(store: Store, aged: Callable[[], float]) -> Store:
-    """Let a store's server have been up for as much longer as everything else was made older."""
+    """Let a store's server have been up for as much longer as everything else was made older.
+
+    Else it would seem to have started after the leases were granted, and their holders would be waited for.
+    """
     clock = store.clock
 
     async def aged_clock() -> Clock:

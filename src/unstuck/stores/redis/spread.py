@@ -14,6 +14,7 @@ import msgspec
 from unstuck.errors import StoreError
 from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Worker
 from unstuck.store import Blind, Counts, Enqueued, Page, Pulse, Reclaimed, Share
+from unstuck.stores import listing
 from unstuck.stores.redis import bell, operate, rows
 from unstuck.stores.redis.place import Place
 from unstuck.stores.redis.rows import milliseconds
@@ -157,6 +158,8 @@ class SpreadStore(RedisStore):
         """Jobs of different queues may have the same place in the listing: a page has all of its last one."""
         if which.ids == () or limit < 1:
             return Page([], None)
+        if cursor is not None:
+            listing.place(cursor, which)  # refused also where there is no queue to ask
         lines = self._opened()
         names = dict.fromkeys(await operate.queues(lines, which))
         answers = await _each(names, lambda name, _: operate.find(lines, [name], which, limit, cursor))

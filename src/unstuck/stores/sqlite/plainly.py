@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import apsw
 
-from unstuck.errors import StoreDamaged, StoreError, StoreUnavailable
+from unstuck.errors import SchemaError, StoreDamaged, StoreError, StoreUnavailable
 
 _UNAVAILABLE = (
     apsw.BusyError,
@@ -28,5 +28,11 @@ def speaking_plainly(path: str) -> Iterator[None]:
         raise StoreDamaged(f"store file {path!r} is damaged or no SQLite database: {error}") from error
     except _UNAVAILABLE as error:
         raise StoreUnavailable(f"store file {path!r} cannot be used now: {error}") from error
+    except apsw.SQLError as error:
+        if str(error).startswith(("no such table", "no such column")):
+            raise SchemaError(
+                f"store file {path!r} has not what this release needs ({error}): run unstuck init"
+            ) from error
+        raise StoreError(f"store file {path!r}: {error}") from error
     except apsw.Error as error:
         raise StoreError(f"store file {path!r}: {error}") from error

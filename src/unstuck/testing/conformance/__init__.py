@@ -9,7 +9,12 @@ async def harness(tmp_path):
         yield harness
 """
 
+from pkgutil import iter_modules
+
 import pytest
+
+# Before they are imported, so that a failure shows the values that were compared.
+pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 from unstuck.testing.conformance.crowds import *
 from unstuck.testing.conformance.enqueue import *

@@ -158,3 +158,10 @@ async def test_run_at_is_an_instant_and_a_past_one_means_now(harness: Harness) -
     assert [job.ref for job in await leased(harness.store, 5)] == [past]
     assert abs(((await look(harness.store, future)).run_at - now()).total_seconds() - 3600) < 60
     assert (await harness.store.count())[0].delayed == 1
+
+
+async def test_a_time_in_the_past_is_a_place_in_line(harness: Harness) -> None:
+    [plain] = await enqueued(harness.store)
+    [owed] = await enqueued(harness.store, run_at=now() - timedelta(minutes=5))
+
+    assert [job.ref for job in await leased(harness.store, 2)] == [owed, plain]

@@ -48,6 +48,19 @@ async def test_a_dead_letter_raises_an_alert_in_the_same_step_and_a_retry_none(h
     assert told[0].data["details"]["message"] == "it did not work"
 
 
+async def test_an_event_tells_what_the_failure_knows_except_its_stack(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    why = trouble(
+        attempt=1, worker="w", reason="cause", stack="Traceback …", details={"exception": "my.Error"}
+    )
+    await harness.store.settle([failed(job.lease, why)])
+
+    known = {"fence": job.fence, "category": "TRANSIENT", "code": "trouble", "reason": "cause", "attempt": 1}
+    known |= {"message": "it did not work", "worker": "w", "exception": "my.Error"}
+    told = {event.type: event.data["details"] for event in await harness.store.events(job=job.ref)}
+    assert told == {"failed": known, "alert": known | {"alert": "dead_letter"}}
+
+
 async def test_an_outcome_that_was_refused_leaves_no_event(harness: Harness) -> None:
     job = await one_leased(harness.store)
     await harness.store.settle([failed(job.lease, trouble())])

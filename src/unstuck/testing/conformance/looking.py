@@ -105,6 +105,13 @@ async def test_only_jobs_that_wait_are_edited(harness: Harness) -> None:
     assert await harness.store.edit([], priority=5) == 0
 
 
+async def test_an_edit_of_nothing_changes_nothing(harness: Harness) -> None:
+    [ref] = await enqueued(harness.store)
+
+    assert await harness.store.edit([ref]) == 0
+    assert await harness.store.events(job=ref) == []
+
+
 async def test_a_bucket_can_be_looked_at_without_taking_from_it(harness: Harness) -> None:
     assert await harness.store.bucket("b") == (0, 0.0, 0.0)
     await harness.store.take("b", 2, 5, 60.0)

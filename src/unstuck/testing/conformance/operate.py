@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from unstuck.errors import ConfigError
 from unstuck.jobs import Jobs
 from unstuck.model import Beat, Filter, Status, Verdict, Worker, completed, failed, released, retried
 from unstuck.store import Store
@@ -53,6 +54,26 @@ async def test_pages_are_newest_first_complete_and_without_repetition(
     assert sorted(seen) == sorted(ref.id for ref in refs)
     if status is not Status.COMPLETED:
         assert seen == [ref.id for ref in reversed(refs)]
+
+
+async def test_finished_jobs_are_listed_by_their_end(harness: Harness) -> None:
+    await enqueued(harness.store, 3)
+    first, second, third = await leased(harness.store, 3)
+    for job in (second, third, first):
+        await harness.store.settle([failed(job.lease, trouble())])
+        await harness.age(1)
+
+    newest = [first.id, third.id, second.id]
+    for which in (Filter(status=Status.FAILED), Filter(dead=True)):
+        page = await harness.store.find(which, 2)
+        rest = await harness.store.find(which, 2, page.cursor)
+        assert [job.id for job in page.jobs + rest.jobs] == newest
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "1.2.3", "-", "1" * 99])
+async def test_a_cursor_of_something_else_is_refused(harness: Harness, cursor: str) -> None:
+    with pytest.raises(ConfigError, match="cursor"):
+        await harness.store.find(Filter(), 2, cursor)
 
 
 async def test_every_field_of_a_filter_narrows(harness: Harness) -> None:
@@ -218,6 +239,20 @@ async def test_a_paused_queue_is_not_leased_until_it_is_resumed(harness: Harness
     assert await harness.store.resume("q") is True
     assert await harness.store.resume("q") is False
     assert len(await leased(harness.store, 5)) == 2
+
+
+async def test_a_second_pause_takes_the_new_reason(harness: Harness) -> None:
+    job = await one_leased(harness.store)
+    for why in ("first", "second"):
+        await harness.store.pause("q", why)
+        assert (await counts(harness.store)).paused == why
+
+    await harness.store.settle([released(job.lease, pause="third")])
+
+    assert (await counts(harness.store)).paused == "third"
+    assert [event.data["details"] for event in await harness.store.events() if event.type == "paused"] == [
+        {"why": why} for why in ("first", "second", "third")
+    ]
 
 
 async def test_a_pause_does_not_touch_what_runs(harness: Harness) -> None:

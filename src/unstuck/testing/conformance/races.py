@@ -60,6 +60,9 @@ async def test_processes_get_disjoint_sets_too(harness: Harness) -> None:
     ]
     outputs = [(await asyncio.to_thread(process.communicate))[0] for process in processes]
 
+    assert [process.returncode for process in processes] == [0] * 4, (
+        "open_store(harness.url) must work anywhere"
+    )
     taken = [id_ for output in outputs for id_ in json.loads(output)]
     assert len(taken) == len(set(taken)) == 300
 

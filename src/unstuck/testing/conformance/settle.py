@@ -217,6 +217,20 @@ async def test_a_crash_is_counted_when_the_lease_is_settled(harness: Harness) ->
     assert (stored.attempts, stored.crashes) == (1, 1)
 
 
+async def test_what_went_wrong_stays_on_record_until_the_job_is_started_over(harness: Harness) -> None:
+    job = await one_leased(harness.store, key="k")
+    await harness.store.settle([retried(job.lease, trouble(), 0.0)])
+    [job] = await leased(harness.store)
+    await harness.store.settle([completed(job.lease, "at last")])
+
+    stored = await look(harness.store, job.ref)
+    assert (stored.result, stored.error and stored.error.code) == ("at last", "trouble")
+    await harness.store.requeue(Filter(ids=(job.id,)))
+    stored = await look(harness.store, job.ref)
+    assert (stored.result, stored.error and stored.error.code) == (None, "trouble")
+    assert (stored.started_at, stored.finished_at) == (None, None)
+
+
 async def test_totals_count_what_was_applied(harness: Harness) -> None:
     await enqueued(harness.store, 4)
     a, b, c, d = await leased(harness.store, 4)
