@@ -11,6 +11,7 @@ async def harness(tmp_path):
 
 import pytest
 
+from unstuck.testing.conformance.addresses import *
 from unstuck.testing.conformance.crowds import *
 from unstuck.testing.conformance.enqueue import *
 from unstuck.testing.conformance.events import *
