@@ -8,7 +8,7 @@ from support.product import TABLES, Product, taken, types
 from support.sessions import session
 
 from unstuck import ConfigError, Jobs, Reaper, SchemaError, open_store
-from unstuck.model import Beat, Filter, Lease, Ref, Status, Verdict, Worker
+from unstuck.model import Beat, Filter, Lease, Ref, Status, Verdict, Worker, completed, released
 from unstuck.store import Share, Store
 from unstuck.stores.postgres.adopting import AdoptingStore
 from unstuck.testing.conformance.given import new
@@ -54,6 +54,18 @@ async def test_only_what_is_not_finished_is_cancelled_and_only_what_is_finished_
     assert {word: await shop.row(id_) for word, id_ in ids.items()} == before
     assert await store.requeue(Filter(queue="jobs")) == 2
     assert [await shop.status(id_) for id_ in ids.values()] == ["queued", "processing", "queued", "queued"]
+
+
+async def test_totals_count_every_row_that_ended(shop: Product, store: Store) -> None:
+    for _ in range(4):
+        await shop.add()
+    first, second, third, fourth = await taken(store, 4)
+
+    await store.settle([completed(first.lease), completed(second.lease), released(third.lease)])
+    await store.settle([completed(fourth.lease)])
+
+    [counts] = [of for of in await store.count() if of.queue == "jobs"]
+    assert counts.totals == {"completed": 3, "released": 1}
 
 
 async def test_a_pause_stops_claims_and_a_limit_bounds_what_runs(shop: Product, store: Store) -> None:
