@@ -123,6 +123,8 @@ async def test_the_rows_of_a_dead_worker_are_ended_at_once(shop: Product, store:
 
     assert (outcome.lease.id, (await shop.row(other))["status"]) == (mine, "processing")
     assert types(await shop.events(mine)) == ["leased", "crash:requeued"]
+    await shop.say("UPDATE jobs SET next_earliest_run_at = now()")
+    assert [(job.id, job.attempts, job.crashes) for job in await taken(store)] == [(mine, 2, 1)]
 
 
 async def test_a_table_that_lost_a_column_is_told_and_worked_on_again_when_it_is_back(
