@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from support.product import TABLES, Product, taken, types
 from support.sessions import session
+from support.waiting import until_async
 
 from unstuck import ConfigError, Jobs, Reaper, SchemaError, open_store
 from unstuck.model import Beat, Filter, Lease, Ref, Status, Verdict, Worker, completed, released
@@ -125,6 +126,36 @@ async def test_the_rows_of_a_dead_worker_are_ended_at_once(shop: Product, store:
     assert types(await shop.events(mine)) == ["leased", "crash:requeued"]
     await shop.say("UPDATE jobs SET next_earliest_run_at = now()")
     assert [(job.id, job.attempts, job.crashes) for job in await taken(store)] == [(mine, 2, 1)]
+
+
+async def test_a_row_of_a_dead_worker_that_somebody_has_locked_is_left_to_him(
+    shop: Product, store: Store
+) -> None:
+    locked, other = await shop.add(created_at=-2), await shop.add(created_at=-1)
+    await taken(store, 2)
+    async with session(shop.url) as somebody:
+        await somebody.execute("SELECT 1 FROM jobs WHERE id::text = %s FOR UPDATE", (locked,))
+        ended = await asyncio.wait_for(Reaper(store).recover(of="w", cause="killed by signal 9"), 10)
+
+    assert [outcome.lease.id for outcome in ended] == [other]
+
+
+async def test_a_pause_that_commits_while_a_claim_is_under_way_is_obeyed_by_it(
+    shop: Product, store: Store
+) -> None:
+    await taken(store)  # the queue is known from now on
+    await shop.add()
+    async with session(shop.url) as operator:
+        await operator.execute("UPDATE unstuck.queues SET paused_at = now(), paused_why = 'stop'")
+        claiming = asyncio.create_task(taken(store))
+
+        async def waits() -> list[tuple[object, ...]]:
+            return await shop.say("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+
+        await until_async(waits, 10, "the claim to wait for the queue's row")
+        await operator.commit()
+
+        assert await claiming == []
 
 
 async def test_a_table_that_lost_a_column_is_told_and_worked_on_again_when_it_is_back(
