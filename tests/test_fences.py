@@ -35,7 +35,9 @@ async def fences(store: Store, share: Share) -> list[int]:
 
 
 @pytest.mark.parametrize("share", SHARES.values(), ids=SHARES)
-async def test_on_sqlite(harness: SQLiteHarness, share: Share) -> None:
+async def test_a_fence_grows_though_the_clock_went_back_on_sqlite(
+    harness: SQLiteHarness, share: Share
+) -> None:
     await enqueued(harness.store, lane="a")
     harness.rows("UPDATE job SET fence = ?", (IN_A_CENTURY,))
 
@@ -43,7 +45,9 @@ async def test_on_sqlite(harness: SQLiteHarness, share: Share) -> None:
 
 
 @pytest.mark.parametrize("share", SHARES.values(), ids=SHARES)
-async def test_on_postgresql(on_postgres: PostgresHarness, share: Share) -> None:
+async def test_a_fence_grows_though_the_clock_went_back_on_postgresql(
+    on_postgres: PostgresHarness, share: Share
+) -> None:
     await enqueued(on_postgres.store, lane="a")
     await on_postgres.rows("UPDATE {schema}.jobs SET fence = %s", (IN_A_CENTURY,))
 

@@ -1,6 +1,7 @@
 """Tables of others as queues among ours: what operators see and change, pauses, limits, and tables that change."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -96,6 +97,32 @@ async def test_who_must_count_what_runs_waits_for_those_who_are_taking_some(
             await asyncio.wait_for(asyncio.shield(limited), 0.2)
         await other.commit()
     assert await asyncio.wait_for(limited, 5) == []  # two run meanwhile
+
+
+async def test_what_happened_to_a_row_of_the_same_id_in_another_table_is_not_told(
+    shop: Product, store: Store
+) -> None:
+    id_ = await shop.add()
+    await shop.add("asr_jobs", id=id_)
+    [row], [namesake] = await taken(store), await taken(store, table="asr_jobs")
+    await store.settle([completed(row.lease), released(namesake.lease)])
+
+    assert [event.type for event in await store.events(job=row.ref)] == ["leased", "completed"]
+    assert [event.type for event in await store.events(job=namesake.ref)] == ["leased", "released"]
+
+
+async def test_a_wait_ends_when_a_row_becomes_due_and_not_for_a_table_that_is_paused(
+    shop: Product, store: Store
+) -> None:
+    await store.pause("asr_jobs", "for a while")
+    await shop.add("asr_jobs")
+    began = time.monotonic()
+    await store.wait(["asr_jobs"], 0.2)
+    assert time.monotonic() - began > 0.15
+
+    await shop.add(next_earliest_run_at=0.5)
+    await asyncio.wait_for(store.wait(["jobs"], 60.0), 10)
+    assert len(await taken(store)) == 1
 
 
 async def test_rows_are_added_by_those_who_own_the_table(store: Store) -> None:

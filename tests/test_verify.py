@@ -53,7 +53,7 @@ async def rules(store: Store) -> set[str]:
 
 
 @pytest.mark.parametrize("rule", BROKEN)
-async def test_on_sqlite(harness: SQLiteHarness, rule: str) -> None:
+async def test_verify_names_a_broken_rule_on_sqlite(harness: SQLiteHarness, rule: str) -> None:
     await in_use(harness.store)
     harness.rows(f"PRAGMA ignore_check_constraints = 1; {BROKEN[rule].format(**ON_SQLITE)}")
 
@@ -62,7 +62,7 @@ async def test_on_sqlite(harness: SQLiteHarness, rule: str) -> None:
 
 
 @pytest.mark.parametrize("column", ["payload", "progress", "result", "error"])
-async def test_what_is_no_json_on_sqlite(harness: SQLiteHarness, column: str) -> None:
+async def test_verify_names_what_is_no_json_on_sqlite(harness: SQLiteHarness, column: str) -> None:
     await enqueued(harness.store)
     harness.rows(f"UPDATE job SET {column} = '{{oops'")
 
@@ -70,7 +70,7 @@ async def test_what_is_no_json_on_sqlite(harness: SQLiteHarness, column: str) ->
 
 
 @pytest.mark.parametrize("rule", BROKEN)
-async def test_on_postgresql(on_postgres: PostgresHarness, rule: str) -> None:
+async def test_verify_names_a_broken_rule_on_postgresql(on_postgres: PostgresHarness, rule: str) -> None:
     await in_use(on_postgres.store)
     await on_postgres.rows(
         "ALTER TABLE {schema}.jobs DROP CONSTRAINT jobs_state, DROP CONSTRAINT jobs_crashes"
