@@ -11,6 +11,14 @@ from unstuck.testing.conformance.given import enqueued, leased, look
 
 pytestmark = pytest.mark.anyio
 
+# Whoever leases a job loses it at once: what he was told of its fence holds no longer.
+TAKEN_OVER = """
+CREATE FUNCTION {schema}.take_over() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN UPDATE {schema}.jobs SET fence = fence + 1 WHERE id = NEW.id; RETURN NULL; END $$;
+CREATE TRIGGER take_over AFTER UPDATE OF status ON {schema}.jobs
+FOR EACH ROW WHEN (OLD.status = 'pending' AND NEW.status = 'processing') EXECUTE FUNCTION {schema}.take_over()
+"""
+
 
 @pytest.fixture
 async def harness(postgres_server: Postgres) -> AsyncIterator[PostgresHarness]:
@@ -44,3 +52,14 @@ async def test_one_whose_lease_ran_out_is_put_aside_by_the_reaper(harness: Postg
     assert [job.ref for job in taken.jobs] == [good]
     assert (await look(harness.store, bad)).status is Status.FAILED
     assert await harness.store.verify() == []
+
+
+async def test_one_that_was_taken_over_meanwhile_is_left_to_who_holds_it(harness: PostgresHarness) -> None:
+    [bad] = await enqueued(harness.store)
+    await harness.rows("UPDATE {schema}.jobs SET payload = '1e999'")
+    await harness.rows(TAKEN_OVER)
+
+    assert await leased(harness.store) == []
+
+    assert await harness.rows("SELECT status FROM {schema}.jobs") == [("processing",)]
+    assert await harness.store.events(job=bad) == []

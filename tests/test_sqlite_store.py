@@ -289,7 +289,9 @@ async def test_a_job_that_cannot_be_read_is_put_aside_and_the_others_go_on(
     assert (put_aside.status, put_aside.dead) == (Status.FAILED, True)
     assert put_aside.error is not None
     assert put_aside.error.code == "unreadable"
+    assert [event.type for event in await harness.store.events()] == ["quarantined"]
     assert [event.type for event in await harness.store.events(job=bad)] == ["quarantined"]
+    assert put_aside.payload == ("{oops" if "oops" in damage else "" if "payload" in damage else None)
     assert await leased(harness.store, 10) == []
 
 

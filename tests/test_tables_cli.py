@@ -192,6 +192,15 @@ async def test_what_the_product_has_is_not_added_again(shop: Product) -> None:
     assert re.findall(r'"unstuck_\w+"', "\n".join(sql)) == ['"unstuck_jobs_due"', '"unstuck_asr_jobs_due"']
 
 
+async def test_an_index_serves_by_what_it_begins_with(shop: Product) -> None:
+    await shop.say("DROP INDEX idx_jobs_status_lease")
+    await shop.say("CREATE INDEX ON jobs (stage, lease_expires_at)")
+    async with open_tables(f"{shop.url}?table=jobs") as tables:
+        sql = await tables.preparation()
+
+    assert re.findall(r'"unstuck_\w+"', "\n".join(sql)) == ['"unstuck_jobs_lease"', '"unstuck_jobs_due"']
+
+
 @pytest.mark.parametrize("name", ["lapsed", "lease", "next_end", "work"])
 async def test_what_was_prepared_is_used(postgres_server: Postgres, name: str) -> None:
     async with product(postgres_server, BARE) as shop, open_tables(f"{shop.url}?table=jobs") as tables:
@@ -264,6 +273,8 @@ async def test_doctor_says_what_is_stuck_and_what_a_reaper_would_do_and_changes_
     await shop.stuck(lease_expires_at=-60, last_heartbeat_at=-90_000)
     await shop.add(status="processing", created_at=-90_000, updated_at=-90_000)
     await shop.add(locked_by="somebody")
+    for word in ("archived", "on hold"):
+        await shop.add("asr_jobs", status=word)
     url, before = await as_role(shop, READER), await everything(shop)
 
     answer = unstuck(tmp_path, "doctor", url, "--table", "jobs", "--table", "asr_jobs", "--json")
@@ -281,6 +292,10 @@ async def test_doctor_says_what_is_stuck_and_what_a_reaper_would_do_and_changes_
     told = [finding["what"] for finding in found["findings"]]
     assert any("3 rows of table jobs are stuck" in what for what in told)
     assert any("1 rows of table jobs wait, but have a lock" in what for what in told)
+    assert any(
+        "2 rows of table asr_jobs have a status that is none of the four words" in what for what in told
+    )
+    assert not any("rows of table jobs have a status" in what for what in told)
     assert await everything(shop) == before
 
     shown = unstuck(tmp_path, "doctor", url, "--table", "jobs")

@@ -1,14 +1,16 @@
 """Tables of others as queues among ours: what operators see and change, pauses, limits, and tables that change."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 from support.product import TABLES, Product, taken, types
 from support.sessions import session
+from support.waiting import until_async
 
 from unstuck import ConfigError, Jobs, Reaper, SchemaError, open_store
-from unstuck.model import Beat, Filter, Lease, Ref, Status, Verdict, Worker
+from unstuck.model import Beat, Filter, Lease, Ref, Status, Verdict, Worker, completed, released
 from unstuck.store import Share, Store
 from unstuck.stores.postgres.adopting import AdoptingStore
 from unstuck.testing.conformance.given import new
@@ -56,6 +58,18 @@ async def test_only_what_is_not_finished_is_cancelled_and_only_what_is_finished_
     assert [await shop.status(id_) for id_ in ids.values()] == ["queued", "processing", "queued", "queued"]
 
 
+async def test_totals_count_every_row_that_ended(shop: Product, store: Store) -> None:
+    for _ in range(4):
+        await shop.add()
+    first, second, third, fourth = await taken(store, 4)
+
+    await store.settle([completed(first.lease), completed(second.lease), released(third.lease)])
+    await store.settle([completed(fourth.lease)])
+
+    [counts] = [of for of in await store.count() if of.queue == "jobs"]
+    assert counts.totals == {"completed": 3, "released": 1}
+
+
 async def test_a_pause_stops_claims_and_a_limit_bounds_what_runs(shop: Product, store: Store) -> None:
     for _ in range(5):
         await shop.add()
@@ -85,6 +99,32 @@ async def test_who_must_count_what_runs_waits_for_those_who_are_taking_some(
     assert await asyncio.wait_for(limited, 5) == []  # two run meanwhile
 
 
+async def test_what_happened_to_a_row_of_the_same_id_in_another_table_is_not_told(
+    shop: Product, store: Store
+) -> None:
+    id_ = await shop.add()
+    await shop.add("asr_jobs", id=id_)
+    [row], [namesake] = await taken(store), await taken(store, table="asr_jobs")
+    await store.settle([completed(row.lease), released(namesake.lease)])
+
+    assert [event.type for event in await store.events(job=row.ref)] == ["leased", "completed"]
+    assert [event.type for event in await store.events(job=namesake.ref)] == ["leased", "released"]
+
+
+async def test_a_wait_ends_when_a_row_becomes_due_and_not_for_a_table_that_is_paused(
+    shop: Product, store: Store
+) -> None:
+    await store.pause("asr_jobs", "for a while")
+    await shop.add("asr_jobs")
+    began = time.monotonic()
+    await store.wait(["asr_jobs"], 0.2)
+    assert time.monotonic() - began > 0.15
+
+    await shop.add(next_earliest_run_at=0.5)
+    await asyncio.wait_for(store.wait(["jobs"], 60.0), 10)
+    assert len(await taken(store)) == 1
+
+
 async def test_rows_are_added_by_those_who_own_the_table(store: Store) -> None:
     with pytest.raises(
         ConfigError, match=r"queue 'jobs' is the table jobs: insert a row there, status = 'queued'"
@@ -111,6 +151,38 @@ async def test_the_rows_of_a_dead_worker_are_ended_at_once(shop: Product, store:
 
     assert (outcome.lease.id, (await shop.row(other))["status"]) == (mine, "processing")
     assert types(await shop.events(mine)) == ["leased", "crash:requeued"]
+    await shop.say("UPDATE jobs SET next_earliest_run_at = now()")
+    assert [(job.id, job.attempts, job.crashes) for job in await taken(store)] == [(mine, 2, 1)]
+
+
+async def test_a_row_of_a_dead_worker_that_somebody_has_locked_is_left_to_him(
+    shop: Product, store: Store
+) -> None:
+    locked, other = await shop.add(created_at=-2), await shop.add(created_at=-1)
+    await taken(store, 2)
+    async with session(shop.url) as somebody:
+        await somebody.execute("SELECT 1 FROM jobs WHERE id::text = %s FOR UPDATE", (locked,))
+        ended = await asyncio.wait_for(Reaper(store).recover(of="w", cause="killed by signal 9"), 10)
+
+    assert [outcome.lease.id for outcome in ended] == [other]
+
+
+async def test_a_pause_that_commits_while_a_claim_is_under_way_is_obeyed_by_it(
+    shop: Product, store: Store
+) -> None:
+    await taken(store)  # the queue is known from now on
+    await shop.add()
+    async with session(shop.url) as operator:
+        await operator.execute("UPDATE unstuck.queues SET paused_at = now(), paused_why = 'stop'")
+        claiming = asyncio.create_task(taken(store))
+
+        async def waits() -> list[tuple[object, ...]]:
+            return await shop.say("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+
+        await until_async(waits, 10, "the claim to wait for the queue's row")
+        await operator.commit()
+
+        assert await claiming == []
 
 
 async def test_a_table_that_lost_a_column_is_told_and_worked_on_again_when_it_is_back(

@@ -277,6 +277,19 @@ async def test_a_reaper_knows_when_the_next_lease_ends(shop: Product) -> None:
     assert 90 < reaper._next_end <= 100
 
 
+async def test_rows_that_cannot_be_ended_now_are_not_the_next_to_end(shop: Product) -> None:
+    """Or a reaper that sleeps until then would not sleep at all."""
+    locked = await shop.stuck()
+    endless = await shop.stuck(last_heartbeat_at=-5)
+    await shop.say("UPDATE jobs SET lease_expires_at = 'infinity' WHERE id::text = %s", endless)
+    async with session(shop.url) as somebody, tables(shop.url, "jobs") as opened:
+        await somebody.execute("SELECT 1 FROM jobs WHERE id::text = %s FOR UPDATE", (locked,))
+        reaper = Reaper(opened)
+        assert (await reaper.recover(), reaper.troubles) == ([], ())
+
+    assert reaper._next_end is None
+
+
 async def test_rows_that_a_trigger_protects_do_not_keep_a_reaper_busy_for_ever(shop: Product) -> None:
     await shop.say("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
     await shop.say(

@@ -307,6 +307,19 @@ async def test_a_row_whose_worker_was_lost_runs_alone_the_next_time(shop: Produc
     assert (job.id, job.attempts, job.crashes) == (id_, 2, 1)
 
 
+async def test_workers_lost_before_an_operator_put_a_row_back_do_not_count(shop: Product) -> None:
+    async with open_store(shop.url + TABLES) as store:
+        await store.migrate()
+        await shop.stuck()
+        await recovery(shop)
+        await shop.say("UPDATE jobs SET status = 'failed'")
+        assert await store.requeue(Filter(queue="jobs")) == 1
+        [job] = await taken(store)
+        await store.settle([retried(job.lease, trouble(), 0.0)])
+        [job] = await taken(store)
+    assert (job.attempts, job.crashes) == (2, 0)
+
+
 async def test_a_server_that_is_away_is_not_a_trouble_of_its_tables(postgres_server: Postgres) -> None:
     async with product(postgres_server) as shop:
         url = shop.url

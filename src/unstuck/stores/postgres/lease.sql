@@ -54,7 +54,7 @@ leased AS (
         fence = greatest(fence + 1, clock.milliseconds),
         locked_by = %(owner)s, lease_expires_at = clock.now + head.length,
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
-    FROM head, clock WHERE jobs.ctid = head.at AND jobs.status = 'pending'
+    FROM head, clock WHERE jobs.ctid = head.at
     RETURNING {row}, jobs.seq, head.rank AS place
 ),
 told AS (

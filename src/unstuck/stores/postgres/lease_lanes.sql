@@ -91,7 +91,7 @@ leased AS (
         locked_by = %(owner)s, lease_expires_at = clock.now + make_interval(secs => room.seconds),
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
     FROM clock, head JOIN room USING (queue)
-    WHERE jobs.id = head.id AND jobs.queue = head.queue AND jobs.status = 'pending'
+    WHERE jobs.id = head.id AND jobs.queue = head.queue
     RETURNING {row}, head.place, head.place_seq
 ),
 told AS (

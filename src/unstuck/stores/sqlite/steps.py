@@ -227,9 +227,7 @@ def _settle(tx: Transaction, outcome: Outcome) -> Settled:
 
 
 def _take_over(tx: Transaction, job: Job, owner: str, lease_ms: int) -> Job:
-    [(fence,)] = tx.rows(
-        "reclaim", id=job.id, queue=job.queue, fence=job.fence, now=tx.now, owner=owner, lease=lease_ms
-    )
+    [(fence,)] = tx.rows("reclaim", id=job.id, queue=job.queue, now=tx.now, owner=owner, lease=lease_ms)
     return msgspec.structs.replace(job, fence=fence)
 
 

@@ -16,6 +16,7 @@ import pytest
 # Before they are imported, so that a failure shows the values that were compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
+from unstuck.testing.conformance.addresses import *
 from unstuck.testing.conformance.crowds import *
 from unstuck.testing.conformance.enqueue import *
 from unstuck.testing.conformance.events import *

@@ -141,6 +141,14 @@ async def test_a_beat_records_the_worker(harness: Harness) -> None:
     assert (worker.seen_at - worker.started_at).total_seconds() == pytest.approx(100.0, abs=30.0)
 
 
+async def test_the_worker_heard_last_is_named_first(harness: Harness) -> None:
+    for name in ("b", "a", "c"):
+        await harness.store.heartbeat(Worker(id=name), [])
+        await harness.age(1)
+
+    assert [worker.id for worker in await harness.store.workers()] == ["c", "a", "b"]
+
+
 async def test_a_worker_that_was_silent_for_long_is_forgotten(harness: Harness) -> None:
     await harness.store.heartbeat(Worker(id="gone"), [])
     await harness.age(100_000)

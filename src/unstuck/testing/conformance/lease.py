@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from unstuck.model import Beat, Status, Worker, retried
+from unstuck.model import Beat, Status, Worker, completed, retried
 from unstuck.store import Share
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, one_leased, trouble
 from unstuck.testing.harness import Harness
@@ -126,3 +126,16 @@ async def test_wait_without_work_ends_after_its_time(harness: Harness) -> None:
     began = time.monotonic()
     await harness.store.wait(["q"], 0.2)
     assert 0.15 < time.monotonic() - began < 5.0
+
+
+async def test_jobs_that_run_ended_or_are_paused_are_no_work_to_wake_up_for(harness: Harness) -> None:
+    """Or a worker that waits would ask again and again, for nothing."""
+    done, _running = await one_leased(harness.store), await one_leased(harness.store)
+    await harness.store.settle([completed(done.lease)])
+    await harness.store.pause("paused", "for a while")
+    await enqueued(harness.store, queue="paused")
+    await leased(harness.store, queue="paused")  # whoever was rung for it finds nothing
+
+    began = time.monotonic()
+    await harness.store.wait(["q", "paused"], 0.2)
+    assert time.monotonic() - began > 0.15

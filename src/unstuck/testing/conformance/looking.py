@@ -73,6 +73,13 @@ async def test_explain_tells_who_holds_a_job_and_how_one_ended(harness: Harness)
     assert (await why(harness.store, gone.ref)).startswith("It was cancelled ")
 
 
+async def test_jobs_that_came_together_stand_in_their_order(harness: Harness) -> None:
+    await enqueued(harness.store, 2, queue="other")
+    refs = await enqueued(harness.store, 3)
+
+    assert [await harness.store.place(ref) for ref in refs] == [0, 1, 2]
+
+
 async def test_an_edit_moves_a_waiting_job_in_line(harness: Harness) -> None:
     first, second = await enqueued(harness.store, 2)
 
@@ -122,6 +129,8 @@ async def test_a_bucket_can_be_looked_at_without_taking_from_it(harness: Harness
     assert closed_for == pytest.approx(30, abs=10)
     await harness.age(31)
     assert (await harness.store.take("b", 5, 5, 60.0)).granted == 3
+    await harness.age(61)
+    assert await harness.store.bucket("b") == (0, 0.0, 0.0)
 
 
 async def test_how_long_the_next_in_line_has_waited_is_known(harness: Harness) -> None:

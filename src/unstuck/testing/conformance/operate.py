@@ -48,6 +48,7 @@ async def test_pages_are_newest_first_complete_and_without_repetition(
     cursor = None
     while True:
         page = await harness.store.find(Filter(status=status), 10, cursor)
+        assert len(page.jobs) <= 10
         seen += [job.id for job in page.jobs]
         if (cursor := page.cursor) is None:
             break
@@ -112,6 +113,13 @@ async def test_requeue_touches_finished_jobs_only(harness: Harness) -> None:
 
     assert await harness.store.requeue(Filter()) == 2
     assert await states(harness.store) == {"pending": 3, "processing": 1}
+
+
+async def test_delete_touches_finished_jobs_only(harness: Harness) -> None:
+    await one_of_each(harness.store)
+
+    assert await harness.store.delete(Filter()) == 2
+    assert await states(harness.store) == {"pending": 1, "processing": 1}
 
 
 @pytest.mark.accepts("EMB-024", "EMB-025", "EMB-037")
@@ -255,6 +263,27 @@ async def test_a_second_pause_takes_the_new_reason(harness: Harness) -> None:
     ]
 
 
+async def test_a_queue_that_was_resumed_can_be_paused_again_for_another_reason(harness: Harness) -> None:
+    await enqueued(harness.store)
+    await harness.store.pause("q", "the provider is down")
+    await harness.store.resume("q")
+    assert (await counts(harness.store)).paused is None
+
+    await harness.store.pause("q", "no money")
+    await harness.store.pause("q", "no time")
+
+    assert await leased(harness.store) == []
+    assert (await counts(harness.store)).paused == "no time"
+
+
+async def test_an_empty_queue_is_listed_while_it_is_paused(harness: Harness) -> None:
+    await harness.store.pause("q", "for a while")
+    assert [of.queue for of in await harness.store.count()] == ["q"]
+
+    await harness.store.resume("q")
+    assert await harness.store.count() == []
+
+
 async def test_a_pause_does_not_touch_what_runs(harness: Harness) -> None:
     job = await one_leased(harness.store)
     await harness.store.pause("q", "for a while")
@@ -268,6 +297,7 @@ async def test_a_pause_does_not_touch_what_runs(harness: Harness) -> None:
 async def test_counts_tell_delayed_expired_and_recovered_apart(harness: Harness) -> None:
     await enqueued(harness.store, 1, delay=3600.0)
     job = await one_leased(harness.store, seconds=10.0)
+    assert (await counts(harness.store)).expired == 0
     await harness.age(60)
 
     of = await counts(harness.store)

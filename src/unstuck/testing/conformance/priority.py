@@ -62,6 +62,14 @@ async def test_many_delayed_jobs_do_not_hide_the_due_one(harness: Harness) -> No
     assert len((await harness.store.find(Filter(status=Status.PENDING), 1000)).jobs) == 1000
 
 
+async def test_of_many_delayed_jobs_the_first_due_comes_first(harness: Harness) -> None:
+    await harness.store.enqueue([new(delay=60.0) for _ in range(1500)])
+    [first] = await enqueued(harness.store, delay=30.0)
+    await harness.age(61)
+
+    assert [job.ref for job in await leased(harness.store, 1)] == [first]
+
+
 async def test_all_delayed_jobs_come_out_when_they_are_due(harness: Harness) -> None:
     await harness.store.enqueue([new(delay=60.0) for _ in range(2500)])
     await harness.age(61)

@@ -143,6 +143,17 @@ async def test_it_tells_when_the_next_lease_ends(harness: Harness) -> None:
     assert found.next_end == pytest.approx(60.0, abs=10.0)
 
 
+async def test_a_lease_that_is_only_prolonged_is_not_the_next_to_end(harness: Harness) -> None:
+    """Or a reaper that sleeps until the next end would not sleep at all."""
+    await one_leased(harness.store, seconds=60.0)
+    await harness.age(100)
+    blind = [Blind(70.0, 0.0)]
+    assert (await reclaim(harness, blind=blind)).next_end is None
+
+    await one_leased(harness.store, seconds=50.0)
+    assert (await reclaim(harness, blind=blind)).next_end == pytest.approx(50.0, abs=10.0)
+
+
 async def test_time_in_which_nobody_could_beat_does_not_count(harness: Harness) -> None:
     job = await one_leased(harness.store, seconds=60.0)
     await harness.age(100)  # silent for 100 s, but the store was down for the last 70 of them

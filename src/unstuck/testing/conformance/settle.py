@@ -232,10 +232,11 @@ async def test_what_went_wrong_stays_on_record_until_the_job_is_started_over(har
 
 
 async def test_totals_count_what_was_applied(harness: Harness) -> None:
-    await enqueued(harness.store, 4)
-    a, b, c, d = await leased(harness.store, 4)
+    await enqueued(harness.store, 5)
+    a, b, c, d, e = await leased(harness.store, 5)
     await harness.store.settle([completed(a.lease), completed(b.lease)])
     await harness.store.settle([failed(c.lease, trouble()), released(d.lease), completed(a.lease)])
+    await harness.store.settle([completed(e.lease)])
 
     totals = (await counts(harness.store)).totals
-    assert totals == {"completed": 2, "failed": 1, "released": 1}
+    assert totals == {"completed": 3, "failed": 1, "released": 1}
