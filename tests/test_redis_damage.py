@@ -6,7 +6,8 @@ import pytest
 from support.redis import Redis
 
 from unstuck import Filter, Status, StoreError
-from unstuck.model import released
+from unstuck.model import completed, released
+from unstuck.reaper import Reaper
 from unstuck.testing import RedisHarness
 from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, states
 
@@ -67,6 +68,26 @@ async def test_a_script_that_cannot_be_carried_out_is_the_stores_error(harness: 
     await harness.client.set(f"{harness.prefix}:q:prioritized", "not a set")
     with pytest.raises(StoreError, match="WRONGTYPE"):
         await leased(harness.store)
+
+
+@pytest.mark.parametrize(
+    "name", ["active", "unstuck:leases", "completed", "unstuck:counters", "metrics:completed", "marker"]
+)
+async def test_a_step_that_fails_half_way_loses_no_job(harness: RedisHarness, name: str) -> None:
+    """A server cannot take back what a script wrote before it failed: what is written must be enough to go on."""
+    store, key = harness.store, f"{harness.prefix}:q:{name}"
+    [ref] = await enqueued(store)
+    await harness.client.set(key, "of another kind")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await store.settle([completed(job.lease) for job in await leased(store)])
+    await harness.client.delete(key)
+
+    await harness.age(3600.0)
+    await Reaper(store).recover()
+    await store.settle([completed(job.lease) for job in await leased(store)])
+    assert (await look(store, ref)).status is Status.COMPLETED
+    assert await states(store) == {"completed": 1}
+    assert await store.verify() == []
 
 
 async def told(harness: RedisHarness) -> list[str]:

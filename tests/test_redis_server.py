@@ -294,7 +294,7 @@ def test_a_url_that_cannot_be_is_refused_before_anything_happens(url: str) -> No
 
 
 async def test_names_that_would_be_other_keys_are_refused(harness: RedisHarness) -> None:
-    for job in (new(id="a:lock"), new(id="wait"), new("a:b")):
+    for job in (new(id="a:lock"), new(id="wait"), new(id="7"), new("a:b")):
         with pytest.raises(ConfigError, match="not allowed on Redis"):
             await harness.store.enqueue([job])
     assert await harness.store.count() == []

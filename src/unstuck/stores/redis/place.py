@@ -26,6 +26,7 @@ RESERVED = {
     "active", "completed", "delayed", "events", "failed", "id", "limiter", "marker", "meta", "paused", "pc", "prioritized",
     "repeat", "stalled", "stalled-check", "wait", "waiting-children",
 }  # fmt: skip
+LONG = 17  # digits that no counter of BullMQ's comes to
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,10 @@ class Place:
         if ":" in queue or not queue or (self.spread and ("{" in queue or "}" in queue)):
             braces = ", and no braces where each queue has a slot" if self.spread else ""
             raise ConfigError(f"queue {queue[:60]!r} is not allowed on Redis: a name has no colon{braces}")
-        if ":" in id_ or not id_ or id_ in RESERVED:
+        if ":" in id_ or not id_ or id_ in RESERVED or (id_.isdecimal() and len(id_) < LONG):
             raise ConfigError(
-                f"job id {id_[:60]!r} is not allowed on Redis: no colon, and none of BullMQ's own words"
+                f"job id {id_[:60]!r} is not allowed on Redis: no colon, none of BullMQ's own words, and no number, "
+                "which the next job of Node's may have"
             )
 
 
