@@ -286,6 +286,7 @@ async def test_leases_outlive_the_eviction_of_their_locks() -> None:
     [
         "redis://h/0?prefix=a:b", "redis://h/0?prefix=", "redis://h/0?events=some", "redis://h/0?careless=maybe",
         "redis://h/0?colour=red", "unix:///s?cluster=yes", "redis://h/0?cluster=some", "redis://h/0?replicas=many", "redis://h:port/0", "redis://h/0#x",
+        "redis://h/jobs", "redis://h/0/1",
     ],
 )  # fmt: skip
 def test_a_url_that_cannot_be_is_refused_before_anything_happens(url: str) -> None:

@@ -15,6 +15,7 @@ from redis.asyncio.connection import parse_url
 from unstuck.errors import ConfigError
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,60}|\{[A-Za-z0-9_.-]{1,60}\}")
+_DATABASE = re.compile(r"/?|/[0-9]{1,4}")
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _WORDS = {
     "ssl_cert_reqs": ("required", "optional", "none"),
@@ -117,6 +118,11 @@ def place(parts: SplitResult, shown: str) -> Place:
             f"store option {unknown[0]!r} is not known: redis takes prefix, events, careless, cluster, replicas, db and {', '.join(_TLS)}"
         )
     _check_tls(parts.scheme, options)
+    if parts.scheme != "unix" and not _DATABASE.fullmatch(parts.path):
+        raise ConfigError(
+            f"store {shown} is not allowed: behind the host is the number of a database, such as /0; in a password a "
+            "slash is written as %2F"
+        )
     if cluster == "yes" and parts.scheme == "unix":
         raise ConfigError(
             f"store {shown} is one server by its socket: a cluster is redis://host:6379?cluster=yes"

@@ -16,8 +16,7 @@ _KINDS = {
     "stalled": (
         "failure",
         "jobs of queue {queue} are stalled: they run, and nobody holds them",
-        "their workers died: start one of BullMQ's that takes {queue}; one of ours waits for an hour of silence first, or "
-        "as long as you say: unstuck reap --grace SECONDS",
+        "their workers died: start one of BullMQ's that takes {queue}; or one of ours, and unstuck reap --grace SECONDS",
     ),
     "held": (
         "failure",

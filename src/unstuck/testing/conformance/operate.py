@@ -195,6 +195,7 @@ async def test_cancelling_a_running_job_takes_its_lease(harness: Harness) -> Non
     stored = await look(harness.store, job.ref)
     assert (stored.status, stored.result, stored.owner) == (Status.FAILED, None, None)
     assert stored.fence > job.fence
+    assert await states(harness.store) == {"failed": 1}
 
 
 async def test_cancelling_what_is_finished_or_unknown_does_nothing(harness: Harness) -> None:
@@ -233,13 +234,14 @@ async def test_a_pause_does_not_touch_what_runs(harness: Harness) -> None:
 async def test_counts_tell_delayed_expired_and_recovered_apart(harness: Harness) -> None:
     await enqueued(harness.store, 1, delay=3600.0)
     job = await one_leased(harness.store, seconds=10.0)
+    await one_leased(harness.store, seconds=600.0)
     await harness.age(60)
 
     of = await counts(harness.store)
-    assert (of.pending, of.delayed, of.processing, of.expired) == (1, 1, 1, 1)
+    assert (of.pending, of.delayed, of.processing, of.expired) == (1, 1, 2, 1)
     await harness.store.settle([released(job.lease)])
     of = await counts(harness.store)
-    assert (of.pending, of.delayed, of.processing, of.expired) == (2, 1, 0, 0)
+    assert (of.pending, of.delayed, of.processing, of.expired) == (2, 1, 1, 0)
 
 
 async def test_migrate_may_be_repeated(harness: Harness) -> None:
