@@ -8,7 +8,7 @@ from support.command import Command
 from support.redis import Redis
 from support.servers import free_port
 
-VERBS = [("status",), ("init",), ("jobs",), ("doctor",), ("worker", "tasks:app", "--burst")]
+VERBS = [("status",), ("doctor",), ("init",), ("worker", "tasks:app", "--burst")]
 PASSWORD = "corr3ct"
 
 
@@ -19,22 +19,16 @@ def locked() -> Iterator[Redis]:
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
-@pytest.mark.parametrize(
-    ("who", "said"), [(":wr0ng@", "invalid username-password pair"), ("", "Authentication required")]
-)
-def test_a_wrong_password_is_wrong_input(
-    run: Command, locked: Redis, verb: tuple[str, ...], who: str, said: str
-) -> None:
-    done = run(*verb, store=f"redis://{who}127.0.0.1:{locked.port}/0")
+def test_a_wrong_password_is_wrong_input(run: Command, locked: Redis, verb: tuple[str, ...]) -> None:
+    done = run(*verb, store=f"redis://:wr0ng@127.0.0.1:{locked.port}/0")
 
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert line.startswith("unstuck: the server refuses us: ")
-    assert said in line
+    assert line.startswith("unstuck: the server refuses us: invalid username-password pair")
     assert "wr0ng" not in line
 
 
-@pytest.mark.parametrize("verb", VERBS[:4], ids=lambda verb: verb[0])
+@pytest.mark.parametrize("verb", VERBS[:2], ids=lambda verb: verb[0])
 def test_nobody_there_is_said_in_one_line_with_the_address(run: Command, verb: tuple[str, ...]) -> None:
     """A worker would wait for it."""
     port = free_port()
@@ -46,7 +40,7 @@ def test_nobody_there_is_said_in_one_line_with_the_address(run: Command, verb: t
     assert PASSWORD not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("verb", [VERBS[1], VERBS[4]], ids=lambda verb: verb[0])
+@pytest.mark.parametrize("verb", VERBS[2:], ids=lambda verb: verb[0])
 def test_a_server_that_loses_jobs_is_wrong_input(run: Command, verb: tuple[str, ...]) -> None:
     with Redis("redis", settings={"maxmemory-policy": "allkeys-lru"}) as server:
         done = run(*verb, store=server.url())
@@ -65,7 +59,7 @@ def test_a_queue_is_looked_at_paused_and_worked_off(run: Command, locked: Redis)
         assert PASSWORD not in done.stdout + done.stderr
         return done.stdout
 
-    says("init")
+    says("init")  # it writes a file of settings, which the worker reads
     id_ = says("enqueue", "send", '{"to": "ann"}', "--queue", "mail").strip()
     assert "No worker takes queue 'mail'" in says("explain", id_)
     says("pause", "mail", "--why", "for a while")

@@ -70,6 +70,18 @@ async def test_what_is_given_back_does_not_bring_others_tokens_back_sooner(harne
     assert (await harness.store.take("b", 2, 2, 60.0)).granted == 1
 
 
+async def test_what_is_given_back_is_what_was_taken_then(harness: Harness) -> None:
+    """A used its token, B gives its own back, which was taken later."""
+    await harness.store.take("b", 1, 2, 60.0)
+    await harness.age(30)
+    unused = await harness.store.take("b", 1, 2, 60.0)
+
+    await harness.store.give_back("b", 1, unused.stamp)
+    await harness.age(31)  # A's is back, and so is B's
+
+    assert (await harness.store.take("b", 2, 2, 60.0)).granted == 2
+
+
 async def test_no_more_is_given_back_than_was_taken(harness: Harness) -> None:
     grant = await harness.store.take("b", 2, 5, 60.0)
 

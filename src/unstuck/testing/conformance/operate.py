@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unstuck.jobs import Jobs
-from unstuck.model import Beat, Filter, Status, Verdict, Worker, completed, failed, released, retried
+from unstuck.model import Beat, Filter, Job, Status, Verdict, Worker, completed, failed, released, retried
 from unstuck.store import Store
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states, trouble
 from unstuck.testing.harness import Harness
@@ -40,19 +40,25 @@ async def test_pages_are_newest_first_complete_and_without_repetition(
     harness: Harness, status: Status | None
 ) -> None:
     refs = await enqueued(harness.store, 25)
-    if status is Status.COMPLETED:
-        await harness.store.settle([completed(job.lease) for job in await leased(harness.store, 25)])
+    if status is Status.COMPLETED:  # some in the same moment, some earlier
+        for _ in range(5):
+            await harness.store.settle([completed(job.lease) for job in await leased(harness.store, 5)])
+            await harness.age(10)
 
-    seen: list[str] = []
+    seen: list[Job] = []
     cursor = None
     while True:
         page = await harness.store.find(Filter(status=status), 10, cursor)
-        seen += [job.id for job in page.jobs]
+        seen += page.jobs
         if (cursor := page.cursor) is None:
             break
-    assert sorted(seen) == sorted(ref.id for ref in refs)
-    if status is not Status.COMPLETED:
-        assert seen == [ref.id for ref in reversed(refs)]
+    assert sorted(job.ref for job in seen) == sorted(refs)
+    if status is Status.COMPLETED:
+        ended = [job.finished_at for job in seen if job.finished_at is not None]
+        assert ended == sorted(ended, reverse=True)
+        assert len(set(ended)) >= 5
+    else:
+        assert [job.ref for job in seen] == refs[::-1]
 
 
 async def test_every_field_of_a_filter_narrows(harness: Harness) -> None:
