@@ -155,10 +155,20 @@ async def test_for_what_is_ready_later_the_bell_tells_when(harness: RedisHarness
 
 async def test_a_paused_queue_does_not_ring(harness: RedisHarness) -> None:
     job = await one_leased(harness.store)
+    await enqueued(harness.store)
     await harness.store.pause("q", "for a while")
+    assert await rung(harness) == {}
     await enqueued(harness.store)
     await harness.store.settle([released(job.lease)])
     assert await rung(harness) == {}
+
+
+async def test_who_waits_for_a_paused_queue_is_not_sent_for_its_jobs(harness: RedisHarness) -> None:
+    await enqueued(harness.store)
+    await harness.store.pause("q", "for a while")
+    began = time.monotonic()
+    await harness.store.wait(["q"], 0.5)
+    assert time.monotonic() - began >= 0.4
 
 
 async def test_who_took_the_last_job_leaves_no_bell_behind(harness: RedisHarness) -> None:

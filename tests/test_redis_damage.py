@@ -139,6 +139,48 @@ async def test_a_paused_queue_of_others_and_one_in_use_are_not_said_to_lack_work
     assert await told(harness) == ["queue one is paused"]
 
 
+async def test_a_lease_of_ours_holds_a_job_also_without_its_lock(harness: RedisHarness) -> None:
+    job = await one_leased(harness.store)
+    await harness.client.delete(f"{harness.prefix}:q:{job.id}:lock")
+    assert await told(harness) == []
+
+
+async def test_what_a_live_worker_of_others_runs_is_not_adopted_however_long_it_takes(
+    harness: RedisHarness,
+) -> None:
+    base = f"{harness.prefix}:q"
+    facts = {"name": "send", "data": "{}", "timestamp": "1", "processedOn": "2"}
+    await harness.client.hset(f"{base}:1", mapping=facts)
+    await harness.client.lpush(f"{base}:active", "1")
+    await harness.client.set(f"{base}:1:lock", "token", px=60_000)
+    assert (await harness.store.reclaim(["q"], 30.0, 10, "reaper", grace=60.0)).adopted == 0
+
+    await harness.client.delete(f"{base}:1:lock")
+    assert (await harness.store.reclaim(["q"], 30.0, 10, "reaper", grace=60.0)).adopted == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("ZADD {q}:failed 1 {id}", "a job is in one place"),
+        ("HSET {q}:{id} finishedOn 1", "finished means finished_at, and nothing else does"),
+        ("HSET {q}:{id} crashes 1", "crashes are attempts"),
+        ("HSET {q}:{id} settled released\u00a01 fence 0", "no lease was ended that was not granted"),
+        ("HSET {q}:{id} priority 10", "a place in line is that of its priority"),
+        ("HSET {q}:{id} run_at 9999999999999", "those that were due first stand first"),
+        ("ZADD {q}:unstuck:leases 1 nobody", "only a processing job has an owner or a lease"),
+        ("DEL {q}:{id}", "an entry has its job (prioritized)"),
+    ],
+)
+async def test_verify_names_the_rule_that_is_broken(harness: RedisHarness, command: str, rule: str) -> None:
+    first, _ = await enqueued(harness.store, 2)
+    assert await harness.store.verify() == []
+    said = command.format(q=f"{harness.prefix}:q", id=first.id).split()
+    await harness.client.execute_command(*(word.replace("\u00a0", " ") for word in said))
+
+    assert rule in {line.partition(": ")[0] for line in await harness.store.verify()}
+
+
 async def removed(harness: RedisHarness) -> list[object]:
     return [
         event.data["details"]["entry"]

@@ -153,6 +153,7 @@ async def test_events_die_with_their_job(harness: Harness) -> None:
 
     assert await harness.store.events(job=gone.ref) == []
     assert [event.type for event in await harness.store.events(job=kept.ref)] == ["failed", "alert"]
+    assert {event.job for event in await harness.store.events()} == {kept.id}
 
 
 async def test_a_deleted_key_is_free_again(harness: Harness) -> None:
