@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from support.waiting import until_async
 from support.work import at_work, burst
 
 from unstuck import Filter, JobFailed, Status, Unstuck
-from unstuck.model import Beat, Settled, Worker, completed
+from unstuck.model import Beat, Ref, Settled, Verdict, Worker, completed
 from unstuck.reaper import Reaper
 from unstuck.store import Share
 from unstuck.testing import RedisHarness
+from unstuck.testing.conformance.given import now
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]  # the first may have to install its guests
 
@@ -50,6 +52,42 @@ async def test_a_worker_of_nodes_takes_what_our_lease_lost_and_nothing_that_we_h
     assert await store.settle(late) == [Settled.LOST, Settled.APPLIED, Settled.APPLIED]
     assert (await bull.look())["jobs"]["lost-1"]["returnvalue"] == {"by": "node", "data": {"n": 1}}
     assert await store.verify() == []
+
+
+async def test_an_outcome_is_refused_while_a_worker_of_nodes_runs_the_job(
+    harness: RedisHarness, bull: Bull
+) -> None:
+    """It knows no fences: that it began once more is all that tells the two leases apart."""
+    store, running = harness.store, f"{harness.prefix}:{QUEUE}:long-1"
+    await store.enqueue([ours("long")])
+    [job] = await store.lease({QUEUE: Share(1.0, 1)}, 1, "w")
+    async with bull.at_work(slow=60_000):
+
+        async def begun() -> bool:
+            return bool(await harness.client.hget(running, "ats") == b"2")
+
+        await until_async(begun, 30, "a worker of theirs to run it")
+        pulse = await store.heartbeat(Worker(id="w", queues=(QUEUE,)), [Beat(job.lease, 60.0)])
+        assert pulse.verdicts == {job.lease: Verdict.LOST}
+        assert await store.settle([completed(job.lease)]) == [Settled.LOST]
+        assert await harness.client.get(f"{running}:lock") is not None
+
+
+async def test_what_each_side_finished_is_counted_once(harness: RedisHarness, bull: Bull) -> None:
+    store = harness.store
+    await store.enqueue([ours("theirs"), ours("ours", run_at=now() + timedelta(hours=1))])
+    await Reaper(store).recover()
+    await bull.work(1)
+    sign = f"{harness.prefix}:{QUEUE}:stalled-check"  # that a worker of theirs is there
+    await harness.client.set(sign, "1", px=60_000)
+    await store.edit([Ref(QUEUE, "ours-1")], run_at=now())
+    [job] = await store.lease({QUEUE: Share(60.0, 1)}, 1, "w")
+    await store.settle([completed(job.lease)])
+    for _ in range(2):
+        await Reaper(store).recover()
+
+    [of] = await store.count()
+    assert of.totals["completed"] == 2
 
 
 async def test_a_handle_of_ours_sees_what_a_worker_of_nodes_made_of_the_job(
@@ -126,13 +164,16 @@ async def test_a_queue_keeps_as_many_events_and_finished_jobs_as_node_said(
 ) -> None:
     stream = f"{harness.prefix}:{QUEUE}:events"
     await harness.client.hset(f"{harness.prefix}:{QUEUE}:meta", "opts.maxLenEvents", "20")
+    await harness.store.enqueue([ours("stays")])  # or "drained" would be told, too
     for _ in range(10):
-        await harness.store.enqueue([ours(f"waits-{n}") for n in range(20)])
+        await harness.store.enqueue([ours(f"urgent-{n}", priority=9) for n in range(20)])
         jobs = await harness.store.lease({QUEUE: Share(60.0, 20)}, 20, "w")
         await harness.store.settle([completed(job.lease) for job in jobs])
         await harness.store.delete(Filter(queue=QUEUE), 1000)
     assert await harness.client.xlen(stream) < 20 + 100 + 120  # in blocks of a hundred, once a step
 
+    assert await harness.store.cancel([Ref(QUEUE, "stays-1")]) == 1
+    assert await harness.store.delete(Filter(queue=QUEUE)) == 1
     kept = {"removeOnComplete": {"count": 2}, "removeOnFail": {"age": 3600}}
     async with Unstuck(harness.url) as app:
 

@@ -6,10 +6,10 @@ import pytest
 from support.redis import Redis
 
 from unstuck import Filter, Status, StoreError
-from unstuck.model import completed, released
+from unstuck.model import completed, failed, released
 from unstuck.reaper import Reaper
 from unstuck.testing import RedisHarness
-from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, states
+from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, states, trouble
 
 pytestmark = pytest.mark.anyio
 
@@ -29,6 +29,15 @@ async def test_what_others_removed_is_forgotten_with_its_events(harness: RedisHa
     assert (await harness.store.find(Filter())).jobs == []
     assert await harness.store.events() == []
     assert await harness.store.verify() == []
+
+
+async def test_what_we_delete_takes_its_events_with_it(harness: RedisHarness) -> None:
+    jobs = [await one_leased(harness.store) for _ in range(2)]
+    await harness.store.settle([failed(job.lease, trouble()) for job in jobs])
+    assert {event.job for event in await harness.store.events()} == {job.id for job in jobs}
+
+    assert await harness.store.delete(Filter(ids=(jobs[0].id,))) == 1
+    assert {event.job for event in await harness.store.events()} == {jobs[1].id}
 
 
 async def test_entries_without_a_job_hold_up_nobody(harness: RedisHarness) -> None:
@@ -165,7 +174,7 @@ async def test_what_a_live_worker_of_others_runs_is_not_adopted_however_long_it_
         ("ZADD {q}:failed 1 {id}", "a job is in one place"),
         ("HSET {q}:{id} finishedOn 1", "finished means finished_at, and nothing else does"),
         ("HSET {q}:{id} crashes 1", "crashes are attempts"),
-        ("HSET {q}:{id} settled released\u00a01 fence 0", "no lease was ended that was not granted"),
+        ("HSET {q}:{id} settled released~1 fence 0", "no lease was ended that was not granted"),
         ("HSET {q}:{id} priority 10", "a place in line is that of its priority"),
         ("HSET {q}:{id} run_at 9999999999999", "those that were due first stand first"),
         ("ZADD {q}:unstuck:leases 1 nobody", "only a processing job has an owner or a lease"),
@@ -176,7 +185,7 @@ async def test_verify_names_the_rule_that_is_broken(harness: RedisHarness, comma
     first, _ = await enqueued(harness.store, 2)
     assert await harness.store.verify() == []
     said = command.format(q=f"{harness.prefix}:q", id=first.id).split()
-    await harness.client.execute_command(*(word.replace("\u00a0", " ") for word in said))
+    await harness.client.execute_command(*(word.replace("~", " ") for word in said))
 
     assert rule in {line.partition(": ")[0] for line in await harness.store.verify()}
 

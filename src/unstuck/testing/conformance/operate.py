@@ -153,7 +153,6 @@ async def test_events_die_with_their_job(harness: Harness) -> None:
 
     assert await harness.store.events(job=gone.ref) == []
     assert [event.type for event in await harness.store.events(job=kept.ref)] == ["failed", "alert"]
-    assert {event.job for event in await harness.store.events()} == {kept.id}
 
 
 async def test_a_deleted_key_is_free_again(harness: Harness) -> None:
@@ -167,11 +166,14 @@ async def test_a_deleted_key_is_free_again(harness: Harness) -> None:
 
 async def test_many_jobs_are_handled_in_bounded_steps(harness: Harness) -> None:
     await enqueued(harness.store, 30)
-    await harness.store.settle([completed(job.lease) for job in await leased(harness.store, 30)])
+    jobs = await leased(harness.store, 30)
+    await harness.store.settle([completed(job.lease) for job in jobs[:15]])
+    await harness.store.settle([failed(job.lease, trouble()) for job in jobs[15:]])
 
     assert await harness.store.delete(Filter(), 20) == 20
     assert await harness.store.requeue(Filter(), 4) == 4
-    assert await states(harness.store) == {"completed": 6, "pending": 4}
+    of = await states(harness.store)
+    assert (of.pop("pending"), sum(of.values())) == (4, 6)
 
 
 async def test_a_cancelled_job_is_failed_but_no_dead_letter(harness: Harness) -> None:
