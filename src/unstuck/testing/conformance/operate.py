@@ -50,6 +50,7 @@ async def test_pages_are_newest_first_complete_and_without_repetition(
     while True:
         page = await harness.store.find(Filter(status=status), 10, cursor)
         seen += page.jobs
+        assert len(seen) <= len(refs), "a page came twice"
         if (cursor := page.cursor) is None:
             break
     assert sorted(job.ref for job in seen) == sorted(refs)
