@@ -11,7 +11,7 @@ from support.waiting import until, until_async
 from support.workers import Workers, nobody, worker_of
 
 from unstuck import Status
-from unstuck.model import Ref
+from unstuck.model import Event, Ref
 from unstuck.supervisor import AT_ONCE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -209,6 +209,27 @@ async def test_a_worker_of_another_pid_namespace_waits_for_the_lease(
     assert job.error
     assert (job.error.code, job.error.reason) == ("timeout", "lease_expired")
     assert await workers.events(ref) == ["reaper:requeued"]
+
+
+async def test_a_host_that_saw_nothing_of_a_short_lease_ends_it_within_two_seconds_of_its_end(
+    workers: Workers,
+) -> None:
+    """It was granted since the last look, and its holder died at once, with all that could have told."""
+    host = workers.start("--recovery", "60", "--queue", "short", before=[*APART, "--mount-proc"])
+    await host.until_line_async("takes", 20)
+    other = workers.start("--recovery", "60", "--queue", "long", "--processes", "0")
+    await other.until_line_async("takes", 20)
+    [ref] = await workers.enqueue("short_step", queue="short", seconds=600.0)
+    await workers.begun(ref, host)
+    killed = (await workers.store.clock()).now
+    host.kill("family")
+
+    async def told() -> list[Event]:
+        return await workers.store.events(job=ref)
+
+    [event] = await until_async(told, 20, "the lease to be ended", other.log)
+    assert event.type == "reaper:requeued"
+    assert (event.at - killed).total_seconds() < 2.0 + 2.0
 
 
 async def test_workers_in_several_pid_namespaces_steal_nothing_from_each_other(workers: Workers) -> None:

@@ -1,8 +1,8 @@
 """Every example of README and docs is run as it is printed.
 
-A Python block whose first line is a file name is saved under it; the others are run as scripts, in the same
-folder and in order. In console blocks the lines behind ``$`` are run. Where a page speaks of ``DATABASE_URL``, that
-is a database of its own.
+A block of Python or of Node whose first line is a file name is saved under it; the others are run as scripts, in the
+same folder and in order. In console blocks the lines behind ``$`` are run. Where a page speaks of ``DATABASE_URL``,
+that is a database of its own; ``REDIS_URL`` is a server on which nobody else has its queues.
 """
 
 import os
@@ -12,12 +12,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.node import NEWEST, installed
 from support.postgres import Postgres
+from support.redis import Redis
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"# (\w+\.py)\n")
+BLOCK = re.compile(r"^```(python|js|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"(?:#|//) (\w+\.(?:py|mjs))\n")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -28,13 +30,18 @@ def test_the_examples_of_a_page_run_as_printed(
         server: Postgres = request.getfixturevalue("pg18")
         monkeypatch.setenv("DATABASE_URL", url := server.create_database())
         request.addfinalizer(lambda: server.drop_database(url))
+    if "REDIS_URL" in page.read_text():
+        redis: Redis = request.getfixturevalue("redis7")
+        monkeypatch.setenv("REDIS_URL", redis.url())
+        (tmp_path / "node_modules").symlink_to(installed(NEWEST) / "node_modules")
     for kind, text in BLOCK.findall(page.read_text()):
         if kind == "console":
             for command in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
                 run(["bash", "-c", command], tmp_path)
         elif name := NAMED.match(text):
             (tmp_path / name[1]).write_text(text)
-            compile(text, name[1], "exec")
+            if kind == "python":
+                compile(text, name[1], "exec")
         else:
             run([sys.executable, "-c", text], tmp_path)
 

@@ -65,8 +65,16 @@ def test_a_password_in_an_address_is_hidden_and_the_rest_is_kept(text: str, kept
         f"postgresql://unstuck:p@{CANARY}@db:5432/jobs",
         f"smtp://ann@example.com:{CANARY}@mail.example.com:587",
         f"postgresql://unstuck:{CANARY * 20}@db/jobs",
+        f"redis://ann:a/{CANARY}@cache:6379/0",
+        f"redis://:1/{CANARY}@cache:6379/0",
     ],
-    ids=["an @ inside", "an e-mail address as user", "320 characters"],
+    ids=[
+        "an @ inside",
+        "an e-mail address as user",
+        "320 characters",
+        "a slash inside",
+        "a slash behind a digit",
+    ],
 )
 def test_an_unusual_password_in_an_address_is_hidden_in_full(text: str) -> None:
     assert CANARY not in shown(text)

@@ -6,9 +6,10 @@ import pytest
 from support.redis import Redis
 
 from unstuck import Filter, Status, StoreError
-from unstuck.model import released
+from unstuck.model import completed, failed, released
+from unstuck.reaper import Reaper
 from unstuck.testing import RedisHarness
-from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, states
+from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, states, trouble
 
 pytestmark = pytest.mark.anyio
 
@@ -28,6 +29,15 @@ async def test_what_others_removed_is_forgotten_with_its_events(harness: RedisHa
     assert (await harness.store.find(Filter())).jobs == []
     assert await harness.store.events() == []
     assert await harness.store.verify() == []
+
+
+async def test_what_we_delete_takes_its_events_with_it(harness: RedisHarness) -> None:
+    jobs = [await one_leased(harness.store) for _ in range(2)]
+    await harness.store.settle([failed(job.lease, trouble()) for job in jobs])
+    assert {event.job for event in await harness.store.events()} == {job.id for job in jobs}
+
+    assert await harness.store.delete(Filter(ids=(jobs[0].id,))) == 1
+    assert {event.job for event in await harness.store.events()} == {jobs[1].id}
 
 
 async def test_entries_without_a_job_hold_up_nobody(harness: RedisHarness) -> None:
@@ -67,6 +77,26 @@ async def test_a_script_that_cannot_be_carried_out_is_the_stores_error(harness: 
     await harness.client.set(f"{harness.prefix}:q:prioritized", "not a set")
     with pytest.raises(StoreError, match="WRONGTYPE"):
         await leased(harness.store)
+
+
+@pytest.mark.parametrize(
+    "name", ["active", "unstuck:leases", "completed", "unstuck:counters", "metrics:completed", "marker"]
+)
+async def test_a_step_that_fails_half_way_loses_no_job(harness: RedisHarness, name: str) -> None:
+    """A server cannot take back what a script wrote before it failed: what is written must be enough to go on."""
+    store, key = harness.store, f"{harness.prefix}:q:{name}"
+    [ref] = await enqueued(store)
+    await harness.client.set(key, "of another kind")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await store.settle([completed(job.lease) for job in await leased(store)])
+    await harness.client.delete(key)
+
+    await harness.age(3600.0)
+    await Reaper(store).recover()
+    await store.settle([completed(job.lease) for job in await leased(store)])
+    assert (await look(store, ref)).status is Status.COMPLETED
+    assert await states(store) == {"completed": 1}
+    assert await store.verify() == []
 
 
 async def told(harness: RedisHarness) -> list[str]:
@@ -116,6 +146,48 @@ async def test_a_paused_queue_of_others_and_one_in_use_are_not_said_to_lack_work
     await harness.client.set(f"{harness.prefix}:two:stalled-check", "1", px=30_000)
 
     assert await told(harness) == ["queue one is paused"]
+
+
+async def test_a_lease_of_ours_holds_a_job_also_without_its_lock(harness: RedisHarness) -> None:
+    job = await one_leased(harness.store)
+    await harness.client.delete(f"{harness.prefix}:q:{job.id}:lock")
+    assert await told(harness) == []
+
+
+async def test_what_a_live_worker_of_others_runs_is_not_adopted_however_long_it_takes(
+    harness: RedisHarness,
+) -> None:
+    base = f"{harness.prefix}:q"
+    facts = {"name": "send", "data": "{}", "timestamp": "1", "processedOn": "2"}
+    await harness.client.hset(f"{base}:1", mapping=facts)
+    await harness.client.lpush(f"{base}:active", "1")
+    await harness.client.set(f"{base}:1:lock", "token", px=60_000)
+    assert (await harness.store.reclaim(["q"], 30.0, 10, "reaper", grace=60.0)).adopted == 0
+
+    await harness.client.delete(f"{base}:1:lock")
+    assert (await harness.store.reclaim(["q"], 30.0, 10, "reaper", grace=60.0)).adopted == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("ZADD {q}:failed 1 {id}", "a job is in one place"),
+        ("HSET {q}:{id} finishedOn 1", "finished means finished_at, and nothing else does"),
+        ("HSET {q}:{id} crashes 1", "crashes are attempts"),
+        ("HSET {q}:{id} settled released~1 fence 0", "no lease was ended that was not granted"),
+        ("HSET {q}:{id} priority 10", "a place in line is that of its priority"),
+        ("HSET {q}:{id} run_at 9999999999999", "those that were due first stand first"),
+        ("ZADD {q}:unstuck:leases 1 nobody", "only a processing job has an owner or a lease"),
+        ("DEL {q}:{id}", "an entry has its job (prioritized)"),
+    ],
+)
+async def test_verify_names_the_rule_that_is_broken(harness: RedisHarness, command: str, rule: str) -> None:
+    first, _ = await enqueued(harness.store, 2)
+    assert await harness.store.verify() == []
+    said = command.format(q=f"{harness.prefix}:q", id=first.id).split()
+    await harness.client.execute_command(*(word.replace("~", " ") for word in said))
+
+    assert rule in {line.partition(": ")[0] for line in await harness.store.verify()}
 
 
 async def removed(harness: RedisHarness) -> list[object]:

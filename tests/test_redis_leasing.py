@@ -1,14 +1,17 @@
 """A large lease on Redis is several short steps: what they take together, and what becomes of it when one fails."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from support.redis import Redis
 
 from unstuck.errors import StoreUnavailable
 from unstuck.model import Job, Status
 from unstuck.store import Share
 from unstuck.stores.redis.leasing import AT_ONCE, in_parts
+from unstuck.testing import RedisHarness
+from unstuck.testing.conformance.given import leased, new
 
 pytestmark = pytest.mark.anyio
 
@@ -28,11 +31,11 @@ class Line:
         if len(self.asked) in self._failing:
             raise StoreUnavailable("the server is away")
         first, self.left = 10_000 - self.left, self.left - limit
-        return [_job(number, owner) for number in range(first, first + limit)]
+        moment = NOON + timedelta(milliseconds=len(self.asked))
+        return [_job(number, owner, moment) for number in range(first, first + limit)]
 
 
-def _job(number: int, owner: str) -> Job:
-    due = NOON + timedelta(seconds=number)
+def _job(number: int, owner: str, started_at: datetime) -> Job:
     return Job(
         queue="mail",
         id=str(number),
@@ -40,8 +43,9 @@ def _job(number: int, owner: str) -> Job:
         status=Status.PROCESSING,
         payload=None,
         priority=0,
-        created_at=due,
-        run_at=due,
+        created_at=NOON,
+        run_at=NOON,
+        started_at=started_at,
         attempts=1,
         fence=1,
         owner=owner,
@@ -79,3 +83,19 @@ async def test_the_best_come_first_whichever_step_the_server_took_first() -> Non
         return next(answers)
 
     assert await in_parts(swapped, {"mail": Share(30.0, 1000)}, 2 * AT_ONCE, "ann") == [*first, *second]
+
+
+@pytest.fixture
+async def harness(redis_server: Redis) -> AsyncIterator[RedisHarness]:
+    async with RedisHarness(redis_server.url()) as harness:
+        yield harness
+
+
+async def test_a_large_lease_of_several_priorities_has_them_in_their_order(harness: RedisHarness) -> None:
+    jobs = [new(priority=number % 10) for number in range(3 * AT_ONCE)]
+    await harness.store.enqueue(jobs)
+
+    taken = await leased(harness.store, 3 * AT_ONCE)
+
+    assert [job.id for job in taken] == [job.id for job in sorted(jobs, key=lambda job: -job.priority)]
+    assert len({job.started_at for job in taken}) > 1, "it was one step: the test proves nothing"

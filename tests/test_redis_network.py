@@ -14,6 +14,7 @@ from support.work import at_work
 from unstuck import ConfigError, StoreUnavailable, Unstuck, open_store
 from unstuck.model import Settled, Status, Worker, completed, failed, released
 from unstuck.store import Store
+from unstuck.stores.redis import lines
 from unstuck.stores.redis.texts import scripts
 from unstuck.testing import RedisHarness
 from unstuck.testing.conformance.given import enqueued, leased, look, new, one_leased, states, trouble
@@ -175,6 +176,16 @@ async def test_a_server_with_tls_is_used_if_its_certificate_is_vouched_for(secur
         await store.migrate()
         job = await one_leased(store)
         assert await store.settle([completed(job.lease)]) == [Settled.APPLIED]
+
+
+async def test_a_server_without_tls_that_is_taken_for_one_with_it_leads_to_the_cause(
+    redis7: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the end of a command, and we for its answer."""
+    monkeypatch.setattr(lines, "CONNECTING", 0.5)
+    with pytest.raises(StoreUnavailable, match="rediss:// takes for one with TLS"):
+        async with open_store(f"rediss://127.0.0.1:{redis7.port}/0"):
+            pass
 
 
 @pytest.mark.parametrize("options", ["ssl_ca_certs=@wrong.pem", "", "ssl_ca_certs=@server.key"])

@@ -8,9 +8,11 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from patient_app import LEASE
 from support.kin import processes
 from support.node import Node
 from support.processes import Child
@@ -23,6 +25,8 @@ from unstuck.model import Job, Lease, Settled, completed
 from unstuck.testing import RedisHarness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+APART = ("unshare", "--pid", "--fork", "--mount-proc")  # as another host: its pids mean nothing to the others
 
 
 @pytest.fixture
@@ -74,6 +78,45 @@ async def test_a_killed_workers_jobs_are_back_at_once(workers: Workers) -> None:
 
     await until_async(back, 20, "the job to be taken back", supervisor.log)
     assert time.monotonic() - began < 2.0
+
+
+async def test_a_dead_hosts_jobs_are_with_another_within_their_lease_and_two_seconds(
+    workers: Workers, tmp_path: Path
+) -> None:
+    """Supervisor and workers die in one moment: nobody is left who could tell, so only the leases can."""
+    enough = tmp_path / "enough"
+    refs = await workers.enqueue("outlast", 10, queue="patient", until=str(enough), max_attempts=5)
+    host = workers.start("--processes", "2", "--recovery", "1", app="patient_app:app", before=APART)
+
+    async def held() -> set[str | None]:
+        """By whom all of them are, once both workers have their share."""
+        owners = {job.owner for job in await workers.jobs()} - {None}
+        return owners if len(owners) == 2 and len(workers.ledger.runs()) == len(refs) else set()
+
+    dead = await until_async(held, 30, "two workers to hold all jobs", host.log)
+    other = workers.start("--processes", "0", "--concurrency", "10", app="patient_app:app")
+    await other.until_line_async("takes", 30)
+    killed = (await workers.store.clock()).now
+    host.kill("family")
+    ends = {job.id: job.lease_until for job in await workers.jobs()}
+
+    async def taken() -> list[Job]:
+        jobs = await workers.jobs()
+        living = [job for job in jobs if job.owner not in {None, *dead} and job.attempts == 2]
+        return living if len(living) == len(refs) else []
+
+    jobs = await until_async(taken, 30, "the other host to have them", other.log)
+    started = {job.id: job.started_at for job in jobs if job.started_at is not None}
+    assert max(started.values()) - killed < timedelta(seconds=LEASE + 2.0)
+    for job in jobs:
+        assert job.error is not None
+        assert (job.crashes, job.error.code, job.error.reason) == (1, "timeout", "lease_expired")
+        end = ends[job.id]
+        assert end is not None
+        assert started[job.id] > end, "it was taken from somebody whose lease had not run out"
+        assert await workers.events(job.ref) == ["reaper:requeued"]
+    enough.touch()
+    assert {job.status for job in await workers.finished(30, other)} == {Status.COMPLETED}
 
 
 async def test_a_worker_frozen_past_its_lease_is_replaced_and_its_late_outcome_refused(

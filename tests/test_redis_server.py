@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from support.redis import FLAVOURS, Redis
@@ -138,9 +139,10 @@ async def test_a_server_that_loses_jobs_is_refused_with_the_command_that_helps(
             await store.migrate()
 
 
-async def test_a_server_that_is_too_old_is_refused() -> None:
-    """Bad input 75. There is none so old to be had: this one says that it is, and nothing else of note."""
-    info = "redis_version:6.0.16\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nrole:master\r\n"
+@asynccontextmanager
+async def said_to_be(**facts: str) -> AsyncIterator[str]:
+    """The URL of a server that says this of itself, tells no settings, and can do nothing else."""
+    info = "".join(f"{name}:{value}\r\n" for name, value in facts.items())
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await reader.readline():
@@ -152,12 +154,28 @@ async def test_a_server_that_is_too_old_is_refused() -> None:
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        async with open_store(f"redis://127.0.0.1:{port}/0") as store:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+
+
+async def test_a_server_that_is_too_old_is_refused() -> None:
+    """Bad input 75. There is none so old to be had: this one says that it is, and nothing else of note."""
+    fine = {"maxmemory_policy": "noeviction", "aof_enabled": "1", "role": "master"}
+    async with said_to_be(redis_version="6.0.16", **fine) as url:
+        async with open_store(url) as store:
             with pytest.raises(ConfigError, match=r"Redis 6\.0\.16 is too old\. use Redis 6\.2 or newer"):
                 await store.migrate()
-        async with open_store(f"redis://127.0.0.1:{port}/0?careless=yes") as store:
+        async with open_store(f"{url}?careless=yes") as store:
             await store.migrate()
+
+
+async def test_what_a_managed_server_does_not_tell_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    async with said_to_be(redis_version="7.2.0") as url, open_store(url) as store:
+        await store.migrate()
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [text.partition(" (")[0] for text in told] == [
+        "it is not known whether the server removes keys when its memory is full",
+        "it is not known whether the server writes to its disk",
+    ]
 
 
 async def test_a_server_on_this_host_can_be_reached_by_its_socket() -> None:
@@ -244,11 +262,31 @@ async def test_a_full_server_refuses_new_jobs_loudly_and_lets_the_others_be_done
             assert await harness.store.verify() == []
 
 
+async def test_leases_outlive_the_eviction_of_their_locks() -> None:
+    """A careless server removes first what has an end of its own, and that is BullMQ's sign of who runs a job."""
+    careless = {"maxmemory": "6mb", "maxmemory-policy": "volatile-random"}
+    with Redis("redis", settings=careless) as server:
+        async with RedisHarness(server.url(), "&careless=yes") as harness:
+            store, lock = harness.store, f"{harness.prefix}:q:{{}}:lock".format
+            jobs = [await one_leased(store) for _ in range(5)]
+            with pytest.raises(StoreUnavailable, match="maxmemory"):  # when there are no more of these
+                await fill(store, [])
+            assert await harness.client.exists(*(lock(job.id) for job in jobs)) == 0
+
+            assert (await store.reclaim(["q"], 60.0, 10, "reaper")).jobs == []
+            first, *others = jobs
+            assert await store.settle([completed(job.lease) for job in others]) == [Settled.APPLIED] * 4
+            await store.heartbeat(Worker(id="w"), [Beat(first.lease, 60.0)])
+            assert await store.settle([completed(first.lease)]) == [Settled.APPLIED]
+            assert await store.verify() == []
+
+
 @pytest.mark.parametrize(
     "url",
     [
         "redis://h/0?prefix=a:b", "redis://h/0?prefix=", "redis://h/0?events=some", "redis://h/0?careless=maybe",
         "redis://h/0?colour=red", "unix:///s?cluster=yes", "redis://h/0?cluster=some", "redis://h/0?replicas=many", "redis://h:port/0", "redis://h/0#x",
+        "redis://h/jobs", "redis://h/0/1",
     ],
 )  # fmt: skip
 def test_a_url_that_cannot_be_is_refused_before_anything_happens(url: str) -> None:
@@ -257,7 +295,7 @@ def test_a_url_that_cannot_be_is_refused_before_anything_happens(url: str) -> No
 
 
 async def test_names_that_would_be_other_keys_are_refused(harness: RedisHarness) -> None:
-    for job in (new(id="a:lock"), new(id="wait"), new("a:b")):
+    for job in (new(id="a:lock"), new(id="wait"), new(id="7"), new("a:b")):
         with pytest.raises(ConfigError, match="not allowed on Redis"):
             await harness.store.enqueue([job])
     assert await harness.store.count() == []

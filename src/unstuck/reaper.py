@@ -32,7 +32,7 @@ BATCH = 200
 STEP = 5.0  # a clock that went this much faster than ours has been set
 FOREVER = 1e9
 SHORTEST_PAUSE = 0.2
-LOOK = 5.0
+LOOK = 2.5  # seconds: so the jobs of a dead host are back two seconds after their lease, however short it is
 RETRY = 2.0  # seconds until the next try while the store does not answer
 
 

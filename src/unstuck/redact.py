@@ -23,8 +23,13 @@ _SHAPES = (
         rf"-----BEGIN [A-Z ]{{0,40}}PRIVATE KEY-----(?:[^-]|-(?!----)){{0,{LONGEST_KEY}}}(?:-----END [A-Z ]{{0,40}}PRIVATE KEY-----)?",
         HIDDEN,
     ),
-    # The password of an address reaches to the last @ before its path.
+    # The password of an address reaches to the last @ before its path; a slash that is not written as %2F is part of it,
+    # unless what is before the slash is a port.
     _compiled(r"([a-z][a-z0-9+.-]{1,30}://[^\s:/]{0,300}):[^\s/]{1,2000}@", rf"\1:{HIDDEN}@"),
+    _compiled(
+        r"([a-z][a-z0-9+.-]{1,30}://(?:[^\s:/@]{1,300}(?=:(?!\d{0,5}/)))?):(?!\[redacted\]@)[^\s'\"]{1,2000}@",
+        rf"\1:{HIDDEN}@",
+    ),
     # Whole header lines: every scheme of an authorization, every part of a cookie.
     _compiled(r"\b((?:proxy-)?authorization|(?:set-)?cookie)(:[ \t]*)[^\n\r'\"]{1,8192}", rf"\1\2{HIDDEN}"),
     _compiled(r"\b(bearer|basic)\s{1,10}(?=[^\s]{0,200}[0-9=._~+/-])[a-z0-9._~+/=-]{8,}", rf"\1 {HIDDEN}"),

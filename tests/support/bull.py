@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,13 @@ class Bull:
 
             await until_async(busy, 30, f"{count} jobs to run", self._log)
             child.close()
+
+    @asynccontextmanager
+    async def at_work(self, *, slow: int) -> AsyncIterator[None]:
+        """Beside a worker of theirs whose jobs take so many milliseconds. It is killed in the end."""
+        with self._node.start(self._log, "work", *self._where, 10**6, slow) as child:
+            await child.until_line_async("ready", 30)
+            yield
 
     async def work(self, count: int) -> None:
         """A worker of theirs until so many jobs have ended."""

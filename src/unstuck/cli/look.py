@@ -39,7 +39,7 @@ T = TypeVar("T")
 MARKS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
 SAMPLE = """\
 # Settings of `unstuck worker`; every one of them is optional. The environment and arguments win over this file.
-store = "{store}"
+{store}
 # app = "shop.tasks:app"
 
 [worker]
@@ -103,7 +103,11 @@ def init(
     run_async(work())
     file = Path(FILE)
     if written := not file.exists():
-        file.write_text(SAMPLE.format(store=redact(url, 500)))
+        shown = redact(url, 500)
+        line = (
+            f'store = "{url}"' if shown == url else f'# store = "{shown}"  # a secret: UNSTUCK_STORE has it'
+        )
+        file.write_text(SAMPLE.format(store=line))
     if as_json:
         print_json({"store": redact(url, 500), "wrote": FILE if written else None})
         return

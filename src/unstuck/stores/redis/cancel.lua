@@ -18,7 +18,6 @@ for _, ref in ipairs(ask.refs) do
         redis.call('SADD', q.base .. 'unstuck:cancelled', id)
         say(q, 'failed', id, 'failedReason', ask.message, 'prev', status == 'pending' and 'waiting' or 'active',
             'by', 'unstuck')
-        flush()
         finish(q, id, 'failed', true)
         flush()
         tell(q, id, 'cancelled', '{}')

@@ -4,20 +4,18 @@ local count = 0
 for _, ref in ipairs(ask.refs) do
     local q, id = queue(ref[1]), ref[2]
     local facts = redis.call('HMGET', q.base .. id, 'name', 'lane', 'priority')
-    if facts[1] and state(q, id) == 'pending' then
+    if facts[1] and leave(q, id, facts[2]) then
         local run_at = ask.run_at or due_at(q, id)
         local priority = ask.priority or tonumber(facts[3]) or 0
-        if leave(q, id, facts[2]) then
-            redis.call('HSET', q.base .. id, 'priority', priority, 'run_at', whole(run_at), 'delay',
-                whole(math.max(0, run_at - now)))
-            if run_at > now then
-                postpone(q, id, run_at)
-            else
-                stand(q, id, priority, run_at, facts[2])
-            end
-            tell(q, id, 'edited', ask.details)
-            count = count + 1
+        redis.call('HSET', q.base .. id, 'priority', priority, 'run_at', whole(run_at), 'delay',
+            whole(math.max(0, run_at - now)))
+        if run_at > now then
+            postpone(q, id, run_at)
+        else
+            stand(q, id, priority, run_at, facts[2])
         end
+        tell(q, id, 'edited', ask.details)
+        count = count + 1
     end
 end
 chime()

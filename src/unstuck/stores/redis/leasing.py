@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 
 from unstuck.model import Job
 from unstuck.store import Share
-from unstuck.stores.redis import rows
 
 log = logging.getLogger("unstuck.redis")
 
@@ -32,5 +32,11 @@ async def in_parts(lease: Leasing, queues: Mapping[str, Share], limit: int, owne
             raise errors[0]
         log.warning("some jobs could not be leased: %s", errors[0])  # what the others took is ours to run
     found = [answer for answer in answers if isinstance(answer, list) and answer]
-    found.sort(key=lambda jobs: rows.rank(jobs[0]))  # they may have been carried out in another order
+    found.sort(key=_when)  # the server may have taken them in another order; the first has the best
     return [job for jobs in found for job in jobs]
+
+
+def _when(taken: list[Job]) -> datetime:
+    """The moment of a step, by the server's clock: all jobs that it took have it."""
+    assert taken[0].started_at is not None
+    return taken[0].started_at

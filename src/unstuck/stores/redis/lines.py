@@ -23,6 +23,7 @@ log = logging.getLogger("unstuck.redis")
 
 MOST = 8  # connections of one store at a time; who asks for more waits
 PATIENCE = 20.0  # seconds for an answer: nobody holds a lease much longer by default
+CONNECTING = 10.0  # seconds for a connection to be made
 REPLICATED = 5.0  # seconds for replicas to have what was written
 LISTENING = 1000  # the same of one that listens, where each queue has a bell of its own
 SLICE = 5.0  # seconds for which the server is asked to wait for a bell
@@ -187,7 +188,7 @@ class _Pool(BlockingConnectionPool):
 def _client(place: Place, timeout: float, most: int) -> Any:
     common: dict[str, Any] = {
         "socket_timeout": timeout,
-        "socket_connect_timeout": 10,
+        "socket_connect_timeout": CONNECTING,
         # The driver would ask again by itself, and a lease whose answer was lost would be taken twice.
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,

@@ -15,6 +15,7 @@ from redis.asyncio.connection import parse_url
 from unstuck.errors import ConfigError
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,60}|\{[A-Za-z0-9_.-]{1,60}\}")
+_DATABASE = re.compile(r"/?|/[0-9]{1,4}")
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _WORDS = {
     "ssl_cert_reqs": ("required", "optional", "none"),
@@ -26,6 +27,7 @@ RESERVED = {
     "active", "completed", "delayed", "events", "failed", "id", "limiter", "marker", "meta", "paused", "pc", "prioritized",
     "repeat", "stalled", "stalled-check", "wait", "waiting-children",
 }  # fmt: skip
+LONG = 17  # digits that no counter of BullMQ's comes to
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,10 @@ class Place:
         if ":" in queue or not queue or (self.spread and ("{" in queue or "}" in queue)):
             braces = ", and no braces where each queue has a slot" if self.spread else ""
             raise ConfigError(f"queue {queue[:60]!r} is not allowed on Redis: a name has no colon{braces}")
-        if ":" in id_ or not id_ or id_ in RESERVED:
+        if ":" in id_ or not id_ or id_ in RESERVED or (id_.isdecimal() and len(id_) < LONG):
             raise ConfigError(
-                f"job id {id_[:60]!r} is not allowed on Redis: no colon, and none of BullMQ's own words"
+                f"job id {id_[:60]!r} is not allowed on Redis: no colon, none of BullMQ's own words, and no number, "
+                "which the next job of Node's may have"
             )
 
 
@@ -115,6 +118,11 @@ def place(parts: SplitResult, shown: str) -> Place:
             f"store option {unknown[0]!r} is not known: redis takes prefix, events, careless, cluster, replicas, db and {', '.join(_TLS)}"
         )
     _check_tls(parts.scheme, options)
+    if parts.scheme != "unix" and not _DATABASE.fullmatch(parts.path):
+        raise ConfigError(
+            f"store {shown} is not allowed: behind the host is the number of a database, such as /0; in a password a "
+            "slash is written as %2F"
+        )
     if cluster == "yes" and parts.scheme == "unix":
         raise ConfigError(
             f"store {shown} is one server by its socket: a cluster is redis://host:6379?cluster=yes"

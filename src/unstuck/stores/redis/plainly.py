@@ -24,6 +24,7 @@ _PASSING_TOO = (
 )
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH", "invalid DB", "DB index")
 _UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "[X509", "PEM lib")
+_MUTE = "Timeout connecting to server"  # so is one that does not speak TLS to somebody who does
 _KNOWN = (
     exceptions.AuthenticationError,
     exceptions.AuthorizationError,
@@ -80,4 +81,9 @@ def _refuse(text: str) -> None:
 def said(error: BaseException) -> str:
     """The server's own word, in one line. The driver names the address it tried, never a password."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]
+    text = (lines[0] if lines else type(error).__name__)[:300]
+    return (
+        f"{text}, which rediss:// takes for one with TLS, and redis:// for one without"
+        if text == _MUTE
+        else text
+    )

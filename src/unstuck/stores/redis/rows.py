@@ -135,11 +135,6 @@ def job(queue: str, row: Row) -> Job:
     )
 
 
-def rank(job: Job) -> float:
-    """Where a job stands in line: a point of priority is a head start of a minute."""
-    return job.run_at.timestamp() - 60.0 * job.priority
-
-
 def hashed(row: Row) -> dict[bytes, Any]:
     """The facts of a row by their names; of those that are there twice the last one holds."""
     return dict(zip(row[3][::2], row[3][1::2], strict=True))

@@ -16,7 +16,7 @@ _KINDS = {
     "stalled": (
         "failure",
         "jobs of queue {queue} are stalled: they run, and nobody holds them",
-        "their workers died: start one that takes {queue}, of BullMQ's or ours",
+        "their workers died: start one of BullMQ's that takes {queue}; or one of ours, and unstuck reap --grace SECONDS",
     ),
     "held": (
         "failure",

@@ -36,7 +36,10 @@ for place in ipairs(ask.queues) do
         end
     end
     for _, id in ipairs(redis.call('ZRANGE', q.base .. 'unstuck:leases', 0, -1)) do
-        unless(active(q)[id], 'only a processing job has an owner or a lease', q, id)
+        -- What another's worker took from us after our lease had its entry until the next look of a reaper.
+        local facts = redis.call('HMGET', q.base .. id, 'fence', 'settled')
+        local by_others = facts[1] and string.match(facts[2] or '', '%d*$') ~= facts[1]
+        unless(active(q)[id] or by_others, 'only a processing job has an owner or a lease', q, id)
     end
     for _, text in ipairs(redis.call('ZRANGE', q.base .. 'unstuck:events', 0, -1)) do
         local id = cjson.decode(string.match(text, '^%d+ %d+ (.*)$'))[2]

@@ -96,7 +96,7 @@ async def test_the_same_key_twice_in_one_batch_is_one_job(harness: Harness) -> N
 
 
 async def test_the_same_id_may_live_in_two_queues(harness: Harness) -> None:
-    await harness.store.enqueue([new("a", id="1", payload="in a"), new("b", id="1", payload="in b")])
+    await harness.store.enqueue([new("a", id="same", payload="in a"), new("b", id="same", payload="in b")])
 
     taken = await harness.store.lease({"a": Share(60.0, 5), "b": Share(60.0, 5)}, 5, "w")
     assert sorted((job.queue, job.payload) for job in taken) == [("a", "in a"), ("b", "in b")]

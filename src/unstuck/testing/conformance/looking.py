@@ -151,3 +151,15 @@ async def test_a_store_in_use_breaks_no_rule(harness: Harness) -> None:
     assert await harness.store.verify() == []
     levels = {finding.level for finding in await harness.store.checkup()}
     assert "failure" not in levels
+
+
+async def test_those_that_stand_before_a_job_are_counted_whatever_their_priority(harness: Harness) -> None:
+    store = harness.store
+    refs = [
+        ref for priority in (0, 0, 5, 9) for ref in await enqueued(store, 1, queue="q", priority=priority)
+    ]
+    await enqueued(store, 1, delay=60.0, priority=9)  # it does not stand there yet
+
+    assert [await store.place(ref) for ref in refs] == [2, 3, 1, 0]
+    await leased(store, 1)
+    assert [await store.place(ref) for ref in refs[:3]] == [1, 2, 0]

@@ -6,7 +6,7 @@ import pytest
 
 from unstuck.errors import ConfigError
 from unstuck.jobs import Jobs
-from unstuck.model import Beat, Filter, Status, Verdict, Worker, completed, failed, released, retried
+from unstuck.model import Beat, Filter, Job, Status, Verdict, Worker, completed, failed, released, retried
 from unstuck.store import Store
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states, trouble
 from unstuck.testing.harness import Harness
@@ -41,20 +41,27 @@ async def test_pages_are_newest_first_complete_and_without_repetition(
     harness: Harness, status: Status | None
 ) -> None:
     refs = await enqueued(harness.store, 25)
-    if status is Status.COMPLETED:
-        await harness.store.settle([completed(job.lease) for job in await leased(harness.store, 25)])
+    if status is Status.COMPLETED:  # some in the same moment, some earlier
+        for _ in range(5):
+            await harness.store.settle([completed(job.lease) for job in await leased(harness.store, 5)])
+            await harness.age(10)
 
-    seen: list[str] = []
+    seen: list[Job] = []
     cursor = None
     while True:
         page = await harness.store.find(Filter(status=status), 10, cursor)
         assert len(page.jobs) <= 10
-        seen += [job.id for job in page.jobs]
+        seen += page.jobs
+        assert len(seen) <= len(refs), "a page came twice"
         if (cursor := page.cursor) is None:
             break
-    assert sorted(seen) == sorted(ref.id for ref in refs)
-    if status is not Status.COMPLETED:
-        assert seen == [ref.id for ref in reversed(refs)]
+    assert sorted(job.ref for job in seen) == sorted(refs)
+    if status is Status.COMPLETED:
+        ended = [job.finished_at for job in seen if job.finished_at is not None]
+        assert ended == sorted(ended, reverse=True)
+        assert len(set(ended)) >= 5
+    else:
+        assert [job.ref for job in seen] == refs[::-1]
 
 
 async def test_finished_jobs_are_listed_by_their_end(harness: Harness) -> None:
@@ -189,11 +196,14 @@ async def test_a_deleted_key_is_free_again(harness: Harness) -> None:
 
 async def test_many_jobs_are_handled_in_bounded_steps(harness: Harness) -> None:
     await enqueued(harness.store, 30)
-    await harness.store.settle([completed(job.lease) for job in await leased(harness.store, 30)])
+    jobs = await leased(harness.store, 30)
+    await harness.store.settle([completed(job.lease) for job in jobs[:15]])
+    await harness.store.settle([failed(job.lease, trouble()) for job in jobs[15:]])
 
     assert await harness.store.delete(Filter(), 20) == 20
     assert await harness.store.requeue(Filter(), 4) == 4
-    assert await states(harness.store) == {"completed": 6, "pending": 4}
+    of = await states(harness.store)
+    assert (of.pop("pending"), sum(of.values())) == (4, 6)
 
 
 async def test_a_cancelled_job_is_failed_but_no_dead_letter(harness: Harness) -> None:
@@ -224,6 +234,7 @@ async def test_cancelling_a_running_job_takes_its_lease(harness: Harness) -> Non
     stored = await look(harness.store, job.ref)
     assert (stored.status, stored.result, stored.owner) == (Status.FAILED, None, None)
     assert stored.fence > job.fence
+    assert await states(harness.store) == {"failed": 1}
 
 
 async def test_cancelling_what_is_finished_or_unknown_does_nothing(harness: Harness) -> None:
@@ -298,13 +309,14 @@ async def test_counts_tell_delayed_expired_and_recovered_apart(harness: Harness)
     await enqueued(harness.store, 1, delay=3600.0)
     job = await one_leased(harness.store, seconds=10.0)
     assert (await counts(harness.store)).expired == 0
+    await one_leased(harness.store, seconds=600.0)
     await harness.age(60)
 
     of = await counts(harness.store)
-    assert (of.pending, of.delayed, of.processing, of.expired) == (1, 1, 1, 1)
+    assert (of.pending, of.delayed, of.processing, of.expired) == (1, 1, 2, 1)
     await harness.store.settle([released(job.lease)])
     of = await counts(harness.store)
-    assert (of.pending, of.delayed, of.processing, of.expired) == (2, 1, 0, 0)
+    assert (of.pending, of.delayed, of.processing, of.expired) == (2, 1, 1, 0)
 
 
 async def test_migrate_may_be_repeated(harness: Harness) -> None:
