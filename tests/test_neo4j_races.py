@@ -8,12 +8,12 @@ import json
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.neo4j import Neo4j
+from support.neo4j_moments import CANCEL, holding, waits
 from support.processes import Child
 from support.waiting import until_async
 
@@ -29,34 +29,12 @@ MATCH (j:Harness) WHERE j.status = 'processing' AND j.lock_until < timestamp()
 SET j.status = 'pending', j.lock_owner = null, j.lock_until = null RETURN count(j)
 """
 BEAT = "MATCH (j:Harness {job_id: $id}) SET j.lock_until = timestamp() + 60000, j.heartbeat_at = timestamp()"
-CANCEL = """
-MATCH (j:Harness {job_id: $id})
-SET j += {status: 'failed', processed_at: timestamp(), rank: null, lock_owner: null, lock_until: null, heartbeat_at: null,
-  error: 'x', fence: j.fence + 7777}
-"""
-WAITING = "SHOW TRANSACTIONS YIELD status, currentQuery WHERE status STARTS WITH 'Blocked' RETURN count(*)"
 
 
 @pytest.fixture
 async def harness(neo4j_server: Neo4j) -> AsyncIterator[Neo4jHarness]:
     async with Neo4jHarness(neo4j_server.url()) as harness:
         yield harness
-
-
-@asynccontextmanager
-async def holding(harness: Neo4jHarness, text: str, **params: Any) -> AsyncIterator[None]:
-    """Somebody has done this and not committed it yet; on leaving he commits, once somebody else waits for him."""
-    session = harness.driver.session(database="embedding-jobs")
-    async with session, await session.begin_transaction() as tx:
-        await (await tx.run(text, params)).consume()
-        yield
-        await until_async(lambda: waits(harness), 30, "somebody to wait for the lock")
-        await tx.commit()
-
-
-async def waits(harness: Neo4jHarness) -> bool:
-    [(number,)] = await harness.rows(WAITING)
-    return bool(number)
 
 
 async def test_a_natural_looking_recovery_takes_a_job_whose_beat_it_has_waited_for(
