@@ -1,6 +1,7 @@
 """The guards of statements that races seldom reach: each is built for real, as in test_neo4j_races.py."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -212,14 +213,27 @@ async def test_a_second_pause_keeps_the_time_of_the_first(harness: Neo4jHarness)
 
 async def test_the_work_of_a_paused_queue_wakes_nobody(harness: Neo4jHarness) -> None:
     await enqueued(harness.store)
+    await harness.store.wait(["q"], 60.0)
     await harness.store.pause("q", "by hand")
-    waiting = asyncio.create_task(harness.store.wait(["q"], 100.0))
+    began = time.monotonic()
 
-    done, _ = await asyncio.wait([waiting], timeout=0.5)
-    await harness.store.resume("q")
-    await waiting
+    await harness.store.wait(["q"], 2.0)
 
-    assert not done
+    assert time.monotonic() - began >= 2.0
+
+
+@pytest.mark.parametrize("at_a_time", [None, 5])
+async def test_a_lease_that_waited_for_a_pause_takes_nothing(
+    harness: Neo4jHarness, at_a_time: int | None
+) -> None:
+    await enqueued(harness.store)
+    queues = {"q": Share(60.0, 1, at_a_time=at_a_time)}
+    assert await harness.store.lease({"q": Share(60.0, 0)}, 1, "w") == []
+
+    async with holding(harness, "MATCH (q:HarnessQueue {name: 'q'}) SET q.paused_at = timestamp()"):
+        lease = asyncio.create_task(harness.store.lease(queues, 1, "w"))
+
+    assert await lease == []
 
 
 async def test_the_worker_seen_last_comes_first_and_events_of_a_job_have_a_cursor(
@@ -270,11 +284,34 @@ async def test_verify_finds_events_without_their_job(harness: Neo4jHarness) -> N
     assert await harness.store.verify() == [f"events die with their job: job {ref.id} of queue q"]
 
 
-async def test_a_share_is_kept_beside_limits_too(harness: Neo4jHarness) -> None:
-    await enqueued(harness.store, 5)
+async def test_beside_limits_the_share_the_order_and_the_length_of_leases_are_kept(
+    harness: Neo4jHarness,
+) -> None:
+    refs = await enqueued(harness.store, 5)
     await enqueued(harness.store, 5, queue="other")
+    queues = {"q": Share(600.0, 2, at_a_time=4), "other": Share(60.0, 9)}
 
-    jobs = await harness.store.lease({"q": Share(60.0, 2, at_a_time=4), "other": Share(60.0, 9)}, 9, "w")
+    jobs = await harness.store.lease(queues, 9, "w")
 
-    taken = [job.queue for job in jobs]
-    assert (taken.count("q"), taken.count("other")) == (2, 5)
+    ours = [job for job in jobs if job.queue == "q"]
+    assert [job.ref for job in ours] == refs[:2]
+    assert len(jobs) == 7
+    for job in jobs:
+        assert job.lease_until is not None
+        assert job.started_at is not None
+        assert (job.lease_until - job.started_at).total_seconds() == queues[job.queue].seconds
+
+
+async def test_reading_is_bounded(harness: Neo4jHarness) -> None:
+    await enqueued(harness.store, 5, lane="a")
+    store: Any = harness.store
+
+    assert len((await store.find(Filter(), 2)).jobs) == 2
+    [[_, [[lane, head]]]] = await store._ask("lanes", {"lanes": [{"queue": "q", "most": 2}]})
+    assert (lane, len(head)) == ("a", 2)
+
+
+async def test_jobs_of_one_call_stand_behind_each_other(harness: Neo4jHarness) -> None:
+    refs = [answer.ref for answer in await harness.store.enqueue([new() for _ in range(4)])]
+
+    assert [await harness.store.place(ref) for ref in refs] == [0, 1, 2, 3]

@@ -7,4 +7,4 @@ CALL (share) {
   WITH c ORDER BY c.queue, c.rank, c.seq LIMIT $limit
   RETURN collect([c.rank, c.seq, c.id]) AS line
 }
-RETURN collect([share.queue, line[..share.most]]) AS answer
+RETURN collect([share.queue, line]) AS answer
