@@ -86,5 +86,6 @@ $(STAMP)/servers:
 		command -v mvn && command -v java || { \
 			$(APT) -qq update && $(APT) -qq install -y --no-install-recommends maven openjdk-17-jre-headless; }; \
 		} > $(STAMP)/servers.log 2>&1 || true
+	@{ command -v mvn && command -v java; } > /dev/null || $(BIN)/pip install --quiet arcadedb-embedded || true
 	@! command -v mvn > /dev/null || PYTHONPATH=tests $(BIN)/python -m support.neo4j >> $(STAMP)/servers.log 2>&1 || true
 	@touch $@

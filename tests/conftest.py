@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from support import arcadedb
 from support.command import TASKS, Command, unstuck
-from support.neo4j import GRAPH, QUEUE, Neo4j
+from support.neo4j import GRAPH, INSTALL, QUEUE, Neo4j, here
 from support.postgres import FLAVOURS, Postgres
 from support.product import Product, product
 from support.redis import FLAVOURS as REDIS_FLAVOURS
@@ -115,6 +116,12 @@ def graph_server() -> Iterator[Neo4j]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def arcadedb_server() -> Iterator[arcadedb.ArcadeDB]:
+    with arcadedb.ArcadeDB() as server:
+        yield server
+
+
 @pytest.fixture
 def neo4j_server(queue_server: Neo4j) -> Iterator[Neo4j]:
     """The Neo4j of the queue. A test may pause, stop or kill it: the next one finds it running again."""
@@ -138,6 +145,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         lines = [line for mark in item.iter_markers("accepts") for line in mark.args]
         if len(lines) > 3:
             raise pytest.UsageError(f"{item.nodeid} names {len(lines)} acceptance lines: at most three")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What stands in for a server proves less."""
+    asked = [report for some in terminalreporter.stats.values() for report in some]
+    if not here() and any("test_neo4j_" in getattr(report, "nodeid", "") for report in asked):
+        tested = "what of its store needs no locks was" if arcadedb.here() else "nothing of its store was"
+        told = f"Neo4j itself was not run; {tested} tested on ArcadeDB. To run it: {INSTALL}"
+        terminalreporter.write_line(told, yellow=True)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -8,19 +8,19 @@ import json
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.neo4j import Neo4j
+from support.neo4j_moments import CANCEL, holding, waits
 from support.processes import Child
 from support.waiting import until_async
 
-from unstuck.model import Beat, Filter, Settled, Status, Verdict, Worker, completed, failed
+from unstuck.model import Beat, Filter, Settled, Status, Verdict, Worker, completed, released
 from unstuck.reaper import Reaper
 from unstuck.testing import Neo4jHarness
-from unstuck.testing.conformance.given import counts, enqueued, leased, look, one_leased, states, trouble
+from unstuck.testing.conformance.given import counts, enqueued, leased, look, one_leased, states
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -29,34 +29,12 @@ MATCH (j:Harness) WHERE j.status = 'processing' AND j.lock_until < timestamp()
 SET j.status = 'pending', j.lock_owner = null, j.lock_until = null RETURN count(j)
 """
 BEAT = "MATCH (j:Harness {job_id: $id}) SET j.lock_until = timestamp() + 60000, j.heartbeat_at = timestamp()"
-CANCEL = """
-MATCH (j:Harness {job_id: $id})
-SET j += {status: 'failed', processed_at: timestamp(), rank: null, lock_owner: null, lock_until: null, heartbeat_at: null,
-  error: 'x', fence: j.fence + 7777}
-"""
-WAITING = "SHOW TRANSACTIONS YIELD status, currentQuery WHERE status STARTS WITH 'Blocked' RETURN count(*)"
 
 
 @pytest.fixture
 async def harness(neo4j_server: Neo4j) -> AsyncIterator[Neo4jHarness]:
     async with Neo4jHarness(neo4j_server.url()) as harness:
         yield harness
-
-
-@asynccontextmanager
-async def holding(harness: Neo4jHarness, text: str, **params: Any) -> AsyncIterator[None]:
-    """Somebody has done this and not committed it yet; on leaving he commits, once somebody else waits for him."""
-    session = harness.driver.session(database="embedding-jobs")
-    async with session, await session.begin_transaction() as tx:
-        await (await tx.run(text, params)).consume()
-        yield
-        await until_async(lambda: waits(harness), 30, "somebody to wait for the lock")
-        await tx.commit()
-
-
-async def waits(harness: Neo4jHarness) -> bool:
-    [(number,)] = await harness.rows(WAITING)
-    return bool(number)
 
 
 async def test_a_natural_looking_recovery_takes_a_job_whose_beat_it_has_waited_for(
@@ -112,7 +90,7 @@ async def test_nobody_puts_back_what_he_read_before_he_had_the_lock(harness: Neo
     steps: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
         "reclaim": lambda: harness.store.reclaim(None, 30.0, 10, "reaper"),
         "reclaim_of": lambda: harness.store.reclaim(None, 30.0, 10, "reaper", of="w"),
-        "settle": lambda: harness.store.settle([failed(job.lease, trouble())]),
+        "settle": lambda: harness.store.settle([released(job.lease)]),
         "complete": lambda: harness.store.settle([completed(job.lease)]),
         "beat": lambda: harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0)]),
         "cancel": lambda: harness.store.cancel([job.ref]),

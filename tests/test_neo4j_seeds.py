@@ -12,6 +12,7 @@ from unstuck.ids import keyed_id, new_id
 from unstuck.model import Beat, NewJob, Ref, Settled, Verdict, Worker, completed, released
 from unstuck.store import Share, Store
 from unstuck.stores.neo4j import migrate
+from unstuck.stores.neo4j.lines import Lines
 from unstuck.testing import Neo4jHarness
 from unstuck.testing.conformance.given import look, trouble
 
@@ -132,9 +133,20 @@ async def test_more_than_a_batch_is_filled_in_bounded_steps(
     harness: OldDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrate, "AT_ONCE", 7)
+    filled: list[int] = []
+    ask = Lines.ask
+
+    async def noting(self: Lines, name: str, params: dict[str, Any], **options: Any) -> Any:
+        answer = await ask(self, name, params, **options)
+        if name == "fill":
+            filled.append(answer)
+        return answer
+
+    monkeypatch.setattr(Lines, "ask", noting)
     await harness.put("pending", 40)
     store = await harness.another()
 
+    assert [number for number in filled if number] == [7, 7, 7, 7, 7, 5]
     assert len(await leased(store)) == 40
     assert await store.verify() == []
 

@@ -1,6 +1,7 @@
 """Private Neo4j Community servers, made of the jars that ``tools/neo4j/pom.xml`` names.
 
-``python -m support.neo4j`` fetches these, once, into a cache that all checkouts share.
+``python -m support.neo4j`` fetches these, once, into a cache that all checkouts share; ``python -m support.neo4j serve``
+runs such a server, with a database for jobs, until it is stopped.
 """
 
 import fcntl
@@ -9,6 +10,7 @@ import logging
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ CACHE = Path.home() / ".cache" / "unstuck"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 PASSWORD = secrets.token_hex(8)
 GRAPH, QUEUE = "neo4j", "embedding-jobs"
+INSTALL = "apt-get install maven openjdk-17-jre-headless"
 OPENED = ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent", "java.lang")
 SETTINGS = {
     "server.http.enabled": "false",
@@ -146,14 +149,23 @@ def version() -> str:
     return found[1]
 
 
+def here() -> bool:
+    """Whether there is what a Neo4j is made of and runs on."""
+    return shutil.which("java") is not None and (_folder().exists() or shutil.which("mvn") is not None)
+
+
+def _folder() -> Path:
+    return CACHE / f"neo4j-{version()}"
+
+
 @functools.cache
 def jars() -> Path:
     """The folder with ``lib`` and ``plugins``; skips the test if it cannot be had."""
-    folder = CACHE / f"neo4j-{version()}"
+    folder = _folder()
     if folder.exists():
         return folder
     if shutil.which("mvn") is None:
-        missing("Neo4j", "apt-get install maven openjdk-17-jre-headless")
+        missing("Neo4j", INSTALL)
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -178,9 +190,18 @@ def _fetch(folder: Path) -> None:
 
 @functools.cache
 def _java() -> str:
-    found = shutil.which("java")
-    return found or missing("Java", "apt-get install openjdk-17-jre-headless")
+    return shutil.which("java") or missing("Neo4j", INSTALL)
+
+
+def _serve() -> None:
+    with Neo4j(QUEUE, password=True) as server:
+        sys.stdout.write(f"{server.url()}\n")
+        sys.stdout.flush()
+        signal.sigwait([signal.SIGINT, signal.SIGTERM])
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{jars()}\n")
+    if sys.argv[1:] == ["serve"]:
+        _serve()
+    else:
+        sys.stdout.write(f"{jars()}\n")

@@ -5,7 +5,7 @@ CALL (share) {
   USING INDEX SEEK c:{label}(queue, rank, seq)
   WHERE c.queue = share.queue AND c.rank IS NOT NULL AND c.seq IS NOT NULL AND c.status = 'pending'
   WITH c ORDER BY c.queue, c.rank, c.seq
-  WITH c.lane AS lane, share.most AS most, collect([c.rank, c.seq, c.id]) AS found
-  RETURN collect([lane, found[..most]]) AS heads
+  WITH c.lane AS lane, collect([c.rank, c.seq, c.id]) AS found
+  RETURN collect([lane, found]) AS heads
 }
-RETURN collect([share.queue, heads]) AS answer
+RETURN collect([share.queue, [head IN heads | [head[0], head[1][..share.most]]]]) AS answer

@@ -14,10 +14,9 @@ CALL (share) {
   USING INDEX SEEK c:{label}(queue, rank, seq)
   WHERE c.queue = share.queue AND c.rank IS NOT NULL AND c.seq IS NOT NULL AND c.status = 'pending'
   WITH c ORDER BY c.queue, c.rank, c.seq LIMIT $limit
-  WITH share.most AS most, collect(c) AS found
-  RETURN found[..most] AS line
+  RETURN collect(c) AS line
 }
-UNWIND line AS c
+UNWIND line[..share.most] AS c
 WITH c, share.lease AS lease
 ORDER BY c.rank, c.seq LIMIT $limit
 WITH collect({c: c, lease: lease}) AS chosen

@@ -5,7 +5,6 @@ CALL (share) {
   USING INDEX SEEK c:{label}(queue, rank, seq)
   WHERE c.queue = share.queue AND c.rank IS NOT NULL AND c.seq IS NOT NULL AND c.status = 'pending'
   WITH c ORDER BY c.queue, c.rank, c.seq LIMIT $limit
-  WITH share.most AS most, collect([c.rank, c.seq, c.id]) AS found
-  RETURN found[..most] AS line
+  RETURN collect([c.rank, c.seq, c.id]) AS line
 }
 RETURN collect([share.queue, line]) AS answer
