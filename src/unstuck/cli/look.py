@@ -14,7 +14,6 @@ from click.shell_completion import get_completion_class
 
 from unstuck.abilities import Stuck
 from unstuck.cli.output import (
-    existing,
     json_option,
     named,
     plainly,
@@ -33,7 +32,7 @@ from unstuck.errors import ConfigError, StoreError
 from unstuck.redact import redact
 from unstuck.settings import FILE
 from unstuck.store import Finding, Store
-from unstuck.stores import open_store, open_tables
+from unstuck.stores import existing_store, open_store, open_tables
 
 T = TypeVar("T")
 MARKS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
@@ -239,5 +238,5 @@ def completion(shell: str) -> None:
 
 
 async def _open(url: str, look: Callable[[Store], Awaitable[T]]) -> T:
-    async with existing(url) as store:
+    async with existing_store(url) as store:
         return await look(store)

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import click
 import msgspec
@@ -19,8 +18,7 @@ from unstuck.environ import embed_store
 from unstuck.errors import ConfigError, PayloadError, UnknownJob, UnstuckError
 from unstuck.jobs import Jobs
 from unstuck.redact import redact
-from unstuck.store import Store
-from unstuck.stores import open_store
+from unstuck.stores import existing_store, open_store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,7 +55,7 @@ def with_jobs(url: str | None, work: Callable[[Jobs], Awaitable[T]], *, new: boo
     """Open the store, which may be a ``new`` one, do the work, close it."""
 
     async def run() -> T:
-        async with (open_store if new else existing)(named(url)) as store:
+        async with (open_store if new else existing_store)(named(url)) as store:
             await store.migrate()
             return await work(Jobs(store))
 
@@ -72,18 +70,6 @@ def named(url: str | None) -> str:
     if found := url or embed_store(os.environ):
         return found
     raise ConfigError("no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE")
-
-
-def existing(url: str) -> Store:
-    """The store behind a URL, but no file that is not there: its name may be misspelt, and opening would make it."""
-    store = open_store(url)  # tells what else is wrong with the URL
-    parts = urlsplit(url)
-    file = Path(parts.path[1:])
-    if parts.scheme == "sqlite" and file.parent.is_dir() and file.name != ":memory:" and not file.exists():
-        raise ConfigError(
-            f"store file {str(file)!r} does not exist: name one that does, or make it with unstuck init"
-        )
-    return store
 
 
 def with_tables(url: str, tables: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -42,6 +43,18 @@ def open_store(url: str) -> Store:
             return _neo4j(parts, shown)
         case _:
             return _installed(url, parts.scheme, shown)
+
+
+def existing_store(url: str) -> Store:
+    """As ``open_store``, but no file that is not there: its name may be misspelt, and opening would make it."""
+    store = open_store(url)
+    parts, _ = _parts(url)
+    file = Path(parts.path[1:])
+    if parts.scheme == "sqlite" and file.parent.is_dir() and file.name != ":memory:" and not file.exists():
+        raise ConfigError(
+            f"store file {str(file)!r} does not exist: name one that does, or make it with unstuck init"
+        )
+    return store
 
 
 def open_tables(url: str, layouts: Sequence[Layout] = ()) -> Tables:

@@ -93,7 +93,7 @@ class SQLiteHarness:
             (ref.id, ref.queue),
         )
 
-    def rows(self, sql: str, params: tuple[str, ...] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, params: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run a statement on the file, past the store."""
         connection = apsw.Connection(self._file)
         connection.set_busy_timeout(30_000)
