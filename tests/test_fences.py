@@ -39,7 +39,7 @@ async def test_a_fence_grows_though_the_clock_went_back_on_sqlite(
     harness: SQLiteHarness, share: Share
 ) -> None:
     await enqueued(harness.store, lane="a")
-    harness.rows("UPDATE job SET fence = ?", (IN_A_CENTURY,))
+    harness.rows(f"UPDATE job SET fence = {IN_A_CENTURY}")
 
     assert await fences(harness.store, share) == [IN_A_CENTURY + more for more in (1, 2, 3, 4)]
 
