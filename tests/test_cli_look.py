@@ -104,7 +104,8 @@ def test_the_doctor_tells_what_is_wrong_with_the_file(run: Command, tmp_path: Pa
     assert "damaged or no SQLite database" in findings(answer, "failure")[0]
 
 
-def test_a_store_that_is_not_made_yet_is_examined_and_leads_to_init(run: Command) -> None:
+def test_a_store_that_is_not_made_yet_is_examined_and_leads_to_init(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").touch()
     answer = run("doctor", "--json")
     assert answer.returncode == 1
     assert "schema version 0" in findings(answer, "warning")[0]

@@ -61,11 +61,15 @@ def indistinct() -> dict[str, int] | Order:  # JSON cannot tell these apart: it 
     return {"number": 7}
 
 
+def anything() -> dict[str, object]:
+    return {"number": 7, "nested": {"a": [1]}}
+
+
 def unsaid():  # type: ignore[no-untyped-def]
     return {"number": 7}
 
 
-@pytest.mark.parametrize("function", [one, several, model, numbered, indistinct, unsaid])
+@pytest.mark.parametrize("function", [one, several, model, numbered, indistinct, anything, unsaid])
 async def test_a_result_comes_back_as_the_handler_says_it_returns_it(
     app: Unstuck, function: Callable[[], Any]
 ) -> None:

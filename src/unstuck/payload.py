@@ -206,6 +206,8 @@ def _plain(value: Any) -> Any:
 
 
 def _model(kind: type, value: Any) -> Any:
+    if kind is object:  # anything at all
+        return value
     if hasattr(kind, "model_validate"):
         return kind.model_validate(value)
     raise TypeError(f"type {kind.__name__!r} cannot be read from JSON; use a dataclass or a model")
