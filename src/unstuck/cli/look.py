@@ -38,7 +38,7 @@ T = TypeVar("T")
 MARKS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
 SAMPLE = """\
 # Settings of `unstuck worker`; every one of them is optional. The environment and arguments win over this file.
-store = "{store}"
+{store}
 # app = "shop.tasks:app"
 
 [worker]
@@ -102,7 +102,7 @@ def init(
     run_async(work())
     file = Path(FILE)
     if written := not file.exists():
-        file.write_text(SAMPLE.format(store=redact(url, 500)))
+        file.write_text(SAMPLE.format(store=_line(url)))
     if as_json:
         print_json({"store": redact(url, 500), "wrote": FILE if written else None})
         return
@@ -113,6 +113,14 @@ def init(
             f"jobs are in the database {database}, not in one called {EMBED_JOB_DATABASE}: let it be their own"
         )
     say(f"wrote {FILE}" if written else f"{FILE} is there already and was left as it is")
+
+
+def _line(url: str) -> str:
+    """What the sample says of the store. A secret does not belong into a file that is easily committed."""
+    shown = redact(url, 500)
+    if shown == url:
+        return f'store = "{url}"'
+    return f'# Its URL has a password: say it by UNSTUCK_STORE or --store.\n# store = "{shown}"'
 
 
 def _prepare(url: str, *, dry_run: bool, as_json: bool) -> None:
