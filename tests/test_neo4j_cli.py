@@ -70,7 +70,7 @@ def test_init_says_so_if_the_database_has_another_name(graph_server: Neo4j, tmp_
         (["--uri", "http://127.0.0.1:1"], "--uri is no address of a Neo4j server"),
         (["--uri", "bolt://a:b@127.0.0.1:1"], "say the user name and the password apart"),
         (["--uri", "bolt://127.0.0.1:1", "--database", "x"], "names no database"),
-        (["--uri", "bolt://127.0.0.1:1", "--username", "ann"], "a user name, but no password"),
+        (["--uri", "bolt://127.0.0.1:1", "--username", "ann"], "a user name and without its password"),
     ],
 )
 def test_what_init_cannot_use_is_told_in_one_line(options: list[str], told: str, tmp_path: Path) -> None:
