@@ -70,6 +70,7 @@ def test_init_says_so_if_the_database_has_another_name(graph_server: Neo4j, tmp_
         (["--uri", "http://127.0.0.1:1"], "--uri is no address of a Neo4j server"),
         (["--uri", "bolt://a:b@127.0.0.1:1"], "say the user name and the password apart"),
         (["--uri", "bolt://127.0.0.1:1", "--database", "x"], "names no database"),
+        (["--uri", "bolt://127.0.0.1:1", "--username", "ann"], "a user name and without its password"),
     ],
 )
 def test_what_init_cannot_use_is_told_in_one_line(options: list[str], told: str, tmp_path: Path) -> None:
@@ -99,6 +100,37 @@ def test_doctor_tells_of_a_healthy_store_and_fails_where_nobody_answers(
     assert "unstuck init" in unmade.stdout
     assert wrong.returncode == 2
     assert "refuses us" in wrong.stderr
+
+
+def test_where_init_was_run_the_store_is_found_by_the_environment_and_jobs_by_their_id(
+    neo4j_server: Neo4j, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_DATABASE_URI", f"{neo4j_server.uri}?label=Found")
+    monkeypatch.setenv("EMBED_JOB_DATABASE_PASSWORD", PASSWORD)
+    made = unstuck(tmp_path, "init", store=None)
+    asked = [
+        "enqueue",
+        "embed",
+        '{"entity_uid": "Ann", "model": "m", "version": "1"}',
+        "--queue",
+        "embedding",
+    ]
+    first, second = (unstuck(tmp_path, *asked, store=None) for _ in range(2))
+    recovered = unstuck(tmp_path, "reap", "--once", store=None)
+
+    no_secret(made, first, second, recovered)
+    assert (made.returncode, first.returncode, recovered.returncode) == (0, 0, 0), recovered.stderr
+    assert second.stdout == f"{first.stdout.strip()} (existed already)\n"
+
+
+@pytest.mark.parametrize("scheme", ["bolt", "neo4j"])
+def test_a_server_that_is_not_there_is_told_in_one_line_with_its_address(scheme: str, tmp_path: Path) -> None:
+    answer = unstuck(tmp_path, "status", store=f"{scheme}://neo4j:{PASSWORD}@127.0.0.1:1/embedding-jobs")
+
+    no_secret(answer)
+    assert answer.returncode == 1
+    assert answer.stderr.count("\n") == 1, answer.stderr
+    assert "the server cannot be used now" in answer.stderr
 
 
 async def test_the_verbs_of_operators_do_what_they_say(harness: Neo4jHarness, tmp_path: Path) -> None:

@@ -61,6 +61,10 @@ def neo4j_url(what: str, uri: str, username: str | None, password: str | None, d
         raise ConfigError(
             f"{what} has a user in it: say the user name and the password apart from the address"
         )
+    if username and not password:
+        raise ConfigError(
+            f"{what} comes with a user name and without its password; both are needed, or neither"
+        )
     user = f"{quote(username, safe='')}:{quote(password or '', safe='')}@" if username else ""
     name = database or parts.path.strip("/") or EMBED_JOB_DATABASE
     options = f"?{parts.query}" if parts.query else ""

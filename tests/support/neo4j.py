@@ -4,6 +4,7 @@
 runs such a server, with a database for jobs, until it is stopped.
 """
 
+import contextlib
 import fcntl
 import functools
 import logging
@@ -197,7 +198,9 @@ def _serve() -> None:
     with Neo4j(QUEUE, password=True) as server:
         sys.stdout.write(f"{server.url()}\n")
         sys.stdout.flush()
-        signal.sigwait([signal.SIGINT, signal.SIGTERM])
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
 
 
 if __name__ == "__main__":

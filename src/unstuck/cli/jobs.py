@@ -84,12 +84,12 @@ def enqueue(
 
     answer = with_jobs(store, work, new=True)
     if as_json:
-        print_json({"queue": queue, "id": job.id, "created": answer.created, "same_content": answer.same})
+        print_json({"queue": queue, "id": answer.id, "created": answer.created, "same_content": answer.same})
     else:
         told = (
             "" if answer.created else " (existed already" + (")" if answer.same else ", with other content)")
         )
-        click.echo(f"{job.id}{told}")
+        click.echo(f"{answer.id}{told}")
 
 
 @click.command()

@@ -102,11 +102,7 @@ def init(
     run_async(work())
     file = Path(FILE)
     if written := not file.exists():
-        shown = redact(url, 500)
-        line = (
-            f'store = "{url}"' if shown == url else f'# store = "{shown}"  # a secret: UNSTUCK_STORE has it'
-        )
-        file.write_text(SAMPLE.format(store=line))
+        file.write_text(SAMPLE.format(store=_line(url)))
     if as_json:
         print_json({"store": redact(url, 500), "wrote": FILE if written else None})
         return
@@ -117,6 +113,14 @@ def init(
             f"jobs are in the database {database}, not in one called {EMBED_JOB_DATABASE}: let it be their own"
         )
     say(f"wrote {FILE}" if written else f"{FILE} is there already and was left as it is")
+
+
+def _line(url: str) -> str:
+    """What the sample says of the store. A secret does not belong into a file that is easily committed."""
+    shown = redact(url, 500)
+    if shown == url:
+        return f'store = "{url}"'
+    return f'# Its URL has a password: say it by UNSTUCK_STORE or --store.\n# store = "{shown}"'
 
 
 def _prepare(url: str, *, dry_run: bool, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +17,8 @@ from unstuck.stores.neo4j.place import Place
 from unstuck.stores.neo4j.plainly import LOST, passes, speaking_plainly
 from unstuck.stores.neo4j.texts import guarded, texts
 
+# What the driver logs is raised as well: where nobody has set up logging it would be told twice.
+logging.getLogger("neo4j").addHandler(logging.NullHandler())
 T = TypeVar("T")
 PATIENCE = 20.0  # seconds for an answer; without it the server would wait for a lock for ever
 TRIES = 12

@@ -78,5 +78,5 @@ def _meant(error: exceptions.Neo4jError, database: str) -> StoreError | ConfigEr
 def said(error: BaseException) -> str:
     """The server's own word, in one line."""
     text = error.message if isinstance(error, exceptions.Neo4jError) and error.message else str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return redact(lines[0] if lines else type(error).__name__, 300)
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return redact(" ".join(lines[:2]) if lines[0].endswith(":") else lines[0], 300)
