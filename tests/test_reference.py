@@ -68,7 +68,7 @@ def test_a_lease_counts_an_attempt_and_lasts_as_long_as_it_says() -> None:
 
     assert facts(row) == (Status.PROCESSING, 1, 0, "ann")
     assert (row.fence, row.lease_until) == (3, 70.0)
-    with pytest.raises(AssertionError, match="a job was leased that is not due"):
+    with pytest.raises(AssertionError, match=r"^a job was leased that is not due"):
         granted(model, "a", 4)
 
 
@@ -77,7 +77,7 @@ def test_a_fence_that_does_not_grow_is_noticed(fence: int) -> None:
     model = Model()
     model.settle(released(leased(model, fence=5)))
 
-    with pytest.raises(AssertionError, match="a fence did not grow"):
+    with pytest.raises(AssertionError, match=r"^a fence did not grow"):
         granted(model, "a", fence)
 
 
@@ -180,7 +180,7 @@ def test_a_lease_that_ran_out_and_no_other_may_be_taken_over_without_counting() 
     queued(model, "waiting")
     model.now = 60.0
     assert model.lapsed() == set()
-    with pytest.raises(AssertionError, match="a live lease was taken over"):
+    with pytest.raises(AssertionError, match=r"^a live lease was taken over"):
         model.reclaim(Lease("q", "a", 3), "reaper", 30.0)
     model.now = 61.0
 
