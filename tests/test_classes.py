@@ -1,5 +1,6 @@
-"""classify() on answers of our own making: every bound of a status, a wish for time and a code."""
+"""classify() on errors of our own making: every bound of a status, a wish for time and a code."""
 
+import traceback
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
@@ -8,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from unstuck.classifier import Class, Refusal, classify, register
+from unstuck import Critical, Permanent, Transient
+from unstuck.classifier import Class, Refusal, classify, failure, register
 from unstuck.model import Category
 
 TRANSIENT, PERMANENT = Category.TRANSIENT, Category.PERMANENT
@@ -126,3 +128,49 @@ def test_what_a_rule_leaves_open_is_filled_in() -> None:
 )
 def test_the_usual_words_for_an_exception(error: Exception, code: str) -> None:
     assert classify(error).code == code
+
+
+def test_of_several_errors_the_gravest_counts_and_the_first_of_those_that_are_alike() -> None:
+    passing, lasting, also = Transient("x", code="t"), Permanent("x", code="p"), Permanent("x", code="q")
+    broken = Critical("x", code="c")
+
+    assert classify(ExceptionGroup("all", [passing, lasting, also])) == Class(PERMANENT, "p")
+    assert classify(ExceptionGroup("all", [broken, lasting])) == Class(Category.CRITICAL, "c")
+    assert classify(ExceptionGroup("all", [ExceptionGroup("some", [lasting]), passing])).code == "p"
+
+
+def raised(error: Exception) -> Exception:
+    """The error with a stack of two frames."""
+
+    def deeper() -> None:
+        raise error
+
+    try:
+        deeper()
+    except Exception as caught:  # noqa: BLE001
+        return caught
+    raise AssertionError
+
+
+def test_a_failure_tells_all_there_is_to_know_of_an_exception() -> None:
+    error = raised(Answered(404))
+    told = failure(error, attempt=2, worker="w")
+
+    assert (told.category, told.code, told.attempt, told.worker) == (PERMANENT, "http_404", 2, "w")
+    assert told.details == {"exception": f"{__name__}.Answered"}
+    assert told.stack == "".join(traceback.format_exception(error))
+    assert (failure(error).attempt, failure(error).worker) == (0, "")
+
+
+def test_an_exception_without_words_is_told_by_its_name() -> None:
+    assert failure(ValueError()).message == "ValueError"
+
+
+def test_a_stack_that_cannot_be_printed_is_told_without_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(error: BaseException) -> list[str]:
+        raise RuntimeError("not this one")
+
+    monkeypatch.setattr(traceback, "format_exception", broken)
+    error = raised(ValueError("x"))
+
+    assert failure(error).stack == "".join(traceback.format_tb(error.__traceback__))
