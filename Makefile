@@ -4,12 +4,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MUTANTS := .venv-mutants
 STAMP := .make
 ROOT := $(shell test "$$(id -u)" = 0 || echo sudo -n) env DEBIAN_FRONTEND=noninteractive
 APT := $(ROOT) apt-get
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check model bench wheel constraints clean
+.PHONY: help demo test test-long check model mutants bench wheel constraints clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,6 +35,10 @@ check: $(STAMP)/dev model ## linters, types, import directions, file sizes, link
 model: $(STAMP)/spin ## check the protocol and its mutants with Spin
 	$(PYTHON) protocol/check.py
 
+mutants: $(STAMP)/mutants ## change the rules one place at a time and list the changes that no test notices
+	$(MUTANTS)/bin/mutmut run
+	$(MUTANTS)/bin/mutmut results
+
 bench: $(STAMP)/dev ## measure against peers, in one run a store on this machine
 	$(BIN)/python bench/run.py
 
@@ -44,7 +49,7 @@ constraints: $(STAMP)/dev ## write down the versions that were tested
 	$(BIN)/pip freeze --exclude-editable --exclude unstuck > constraints.txt
 
 clean: ## remove what the other commands made
-	rm -rf $(VENV) $(STAMP) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(MUTANTS) $(STAMP) dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMP)/run: pyproject.toml constraints.txt
 	@mkdir -p $(STAMP)
@@ -56,6 +61,15 @@ $(STAMP)/run: pyproject.toml constraints.txt
 $(STAMP)/dev: $(STAMP)/run
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[testing]' \
 		$$($(BIN)/python tools/dev_group.py)
+	@touch $@
+
+# An environment of its own: mutmut does not know the pytest that was tested.
+$(STAMP)/mutants: pyproject.toml constraints.txt
+	@mkdir -p $(STAMP)
+	grep -v '^pytest==' constraints.txt > $(STAMP)/mutants.txt
+	test -x $(MUTANTS)/bin/python || $(PYTHON) -m venv $(MUTANTS)
+	$(MUTANTS)/bin/python -m pip install --quiet --constraint $(STAMP)/mutants.txt --editable '.[testing]' \
+		$$($(MUTANTS)/bin/python tools/dev_group.py) 'mutmut==3.8.0' 'pytest<9.2'
 	@touch $@
 
 # Spin is a Debian package: fetched where that is possible without asking, else the check says what to install.

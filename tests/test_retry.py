@@ -149,12 +149,32 @@ def test_the_end_of_a_lapsed_lease_is_told_as_the_reapers(attempts: int, event: 
     assert outcome.failure == SILENCE
 
 
-def test_a_death_that_was_seen_is_told_by_its_own_code() -> None:
+@pytest.mark.parametrize(("attempts", "event"), [(1, "crash:requeued"), (3, "crash:failed(crashed)")])
+def test_a_death_that_was_seen_is_not_told_as_the_reapers(attempts: int, event: str) -> None:
     seen = Failure(category=Category.TRANSIENT, code="crashed", message="killed by signal 9")
 
-    outcome = crash_fate(leased(attempts=3, max_attempts=3), seen)
+    outcome = crash_fate(leased(attempts=attempts, max_attempts=3), seen, seen=True)
 
-    assert outcome.event == "reaper:failed(crashed)"
+    assert (outcome.event, outcome.failure) == (event, seen)
+
+
+def test_jitter_lengthens_the_wait_after_an_error_and_after_a_crash() -> None:
+    job = leased(attempts=1, max_attempts=3, backoff=(10.0,), lapse_backoff=(30.0,))
+
+    assert fate(job, trouble(), jitter=0.5).delay == pytest.approx(11.0)
+    assert crash_fate(job, SILENCE, jitter=0.5).delay == pytest.approx(33.0)
+
+
+def test_only_what_is_critical_pauses_the_queue_and_says_why_in_at_most_300_characters() -> None:
+    fates = {
+        category: fate(leased(), Failure(category=category, code="trouble", message="x" * 1000))
+        for category in (Category.PERMANENT, Category.CRITICAL)
+    }
+
+    assert {category: outcome.pause for category, outcome in fates.items()} == {
+        Category.PERMANENT: "",
+        Category.CRITICAL: "CRITICAL: " + "x" * 300,
+    }
 
 
 @pytest.mark.accepts("REAP-050")

@@ -43,10 +43,13 @@ class Refusal(StrEnum):
 
 
 class Class(NamedTuple):
-    """``delay`` is what the other side asked for (``Retry-After``), None without a wish."""
+    """``delay`` is what the other side asked for (``Retry-After``), None without a wish.
+
+    Without a ``code`` it is the name of the exception's class, or the usual word for it.
+    """
 
     category: Category
-    code: str
+    code: str = ""
     delay: float | None = None
     refusal: Refusal | None = None
 
@@ -124,7 +127,7 @@ def classify(error: BaseException) -> Class:
     try:
         found = _found(error)
     except Exception:  # noqa: BLE001 - an exception that cannot even be asked, or a rule with a mistake in it
-        found = Class(_TRANSIENT, _code(error))
+        found = Class(_TRANSIENT)
     return Class(found.category, _sane_code(found.code, error), sane_delay(found.delay), found.refusal)
 
 
@@ -138,19 +141,19 @@ def _found(error: BaseException) -> Class:
         code = error.code or type(error).__name__.lower()
         return Class(error.category, code, error.delay, _REFUSALS.get(type(error)))
     if isinstance(error, StoreDamaged) or getattr(error, "sqlite_errorcode", None) in _DAMAGED_SQLITE:
-        return Class(_CRITICAL, _code(error))
+        return Class(_CRITICAL)
     if (status := _http_status(error)) is not None:
         return _by_status(error, status)
     for name in _names(error):
         if name in _KNOWN:
-            return Class(_KNOWN[name], _code(error))
+            return Class(_KNOWN[name])
     if isinstance(error, OSError) and error.errno in _LASTING_ERRNO:
-        return Class(_PERMANENT, _code(error))
+        return Class(_PERMANENT)
     if isinstance(error, StoreUnavailable | OSError | TimeoutError | EOFError):
-        return Class(_TRANSIENT, _code(error))
+        return Class(_TRANSIENT)
     if isinstance(error, NotImplementedError | ImportError | SyntaxError | PayloadError | ConfigError):
-        return Class(_PERMANENT, _code(error))
-    return Class(_TRANSIENT, _code(error))
+        return Class(_PERMANENT)
+    return Class(_TRANSIENT)
 
 
 def failure(error: BaseException, *, attempt: int = 0, worker: str = "") -> Failure:
@@ -169,7 +172,7 @@ def failure(error: BaseException, *, attempt: int = 0, worker: str = "") -> Fail
 
 def _apply(rule: Rule | Category, error: BaseException) -> Class | None:
     found = rule if isinstance(rule, Category) else rule(error)
-    return Class(found, _code(error)) if isinstance(found, Category) else found
+    return Class(found) if isinstance(found, Category) else found
 
 
 def _names(error: BaseException) -> Iterator[str]:

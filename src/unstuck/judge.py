@@ -8,7 +8,7 @@ from unstuck.retry import crash_fate
 
 def judge(job: Job, of: str | None = None, cause: str = "", *, jitter: float = 0.0) -> Outcome:
     """What becomes of a job whose lease ran out, or whose worker ``of`` died of ``cause``."""
-    failure = _death(job, cause) if of else _silence(job)
+    failure = _silence(job) if of is None else _death(job, cause)
     return crash_fate(job, failure, seen=of is not None, jitter=jitter)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -158,7 +159,7 @@ class Limits:
 
     def _tell(self, bucket: str, wait: float) -> None:
         now = time.monotonic()
-        if now - self._told.get(bucket, -TELL) >= TELL:
+        if now - self._told.get(bucket, -math.inf) >= TELL:
             self._told[bucket] = now
             rate = self._rates[bucket]
             log.info(

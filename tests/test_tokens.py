@@ -1,0 +1,277 @@
+"""Limits by themselves: which tokens they ask for, keep, use and give back, and when a queue is left alone."""
+
+import asyncio
+import logging
+import re
+import time
+from itertools import permutations
+from typing import cast
+
+import pytest
+from support.spy import Book, Spied
+from support.waiting import until_async
+
+from unstuck import Policy, Rate, StoreError, StoreUnavailable
+from unstuck import limits as module
+from unstuck.limits import Limits
+from unstuck.store import Store
+from unstuck.testing import SQLiteHarness
+
+pytestmark = pytest.mark.anyio
+LONG = 3600.0
+SLACK = 60.0  # seconds that a start may take here: nothing is late on a busy machine
+PLAIN, RATED = Policy(), Policy(rate=Rate(3, per=LONG))
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+@pytest.fixture
+def store(harness: SQLiteHarness, book: Book) -> Store:
+    return cast(Store, Spied(harness.store, book))
+
+
+@pytest.fixture
+def limits(store: Store) -> Limits:
+    limits = Limits(store, {"q": RATED, "plain": PLAIN})
+    limits._slack["q"] = SLACK
+    return limits
+
+
+def let_expire(limits: Limits, bucket: str = "q") -> None:
+    """All tickets that are out waited too long for their start."""
+    limits._tickets[bucket] = [ticket._replace(until=0.0) for ticket in limits._tickets[bucket]]
+
+
+@pytest.mark.parametrize("order", list(permutations("ab")), ids="-".join)
+async def test_of_two_rates_of_one_bucket_the_stricter_holds(
+    store: Store, book: Book, order: tuple[str, ...]
+) -> None:
+    rates = {"a": Rate(5, per=20.0, bucket="both"), "b": Rate(2, per=10.0, bucket="both")}
+    limits = Limits(store, {name: Policy(rate=rates[name]) for name in order} | {"plain": PLAIN})
+
+    assert await limits.take(["a", "b", "plain"], 9) == {"a": 2, "b": 2}
+    assert [call.args for call in book.of("take")] == [("both", 9, 2, pytest.approx(20.4))]
+
+
+@pytest.mark.parametrize(("per", "slack"), [(0.5, 0.05), (10.0, 0.2), (LONG, 1.0)])
+async def test_a_token_stays_out_for_the_interval_and_the_little_that_its_start_may_take(
+    store: Store, book: Book, per: float, slack: float
+) -> None:
+    limits = Limits(store, {"q": Policy(rate=Rate(1, per=per))})
+    before = time.monotonic()
+    assert await limits.take(["q"], 1) == {"q": 1}
+    after = time.monotonic()
+
+    assert [call.args for call in book.of("take")] == [("q", 1, 1, pytest.approx(per + slack))]
+    [ticket] = limits._tickets["q"]
+    assert before + slack <= ticket.until <= after + slack
+
+
+async def test_each_ticket_is_good_for_one_start(limits: Limits) -> None:
+    await limits.take(["q"], 1)
+    await limits.take(["q"], 1)
+
+    assert [limits.use("q") for _ in range(3)] == [True, True, False]
+
+
+async def test_a_good_ticket_is_used_although_an_older_one_is_not_good_any_more(limits: Limits) -> None:
+    await limits.take(["q"], 1)
+    let_expire(limits)
+    await limits.take(["q"], 1)
+
+    assert [limits.use("q") for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize(("slack", "longer"), [(0.5, 1.0), (20.0, 30.0)])
+async def test_who_was_too_slow_lets_tokens_stay_out_twice_as_long_up_to_a_bound(
+    store: Store, book: Book, slack: float, longer: float
+) -> None:
+    limits = Limits(store, {"q": Policy(rate=Rate(3, per=10.0))})
+    limits._slack["q"] = slack
+    await limits.take(["q"], 1)
+    let_expire(limits)
+    assert not limits.use("q")
+    await limits.take(["q"], 1)
+
+    assert [call.args[3] for call in book.of("take")] == [10.0 + slack, 10.0 + longer]
+
+
+async def test_who_had_no_ticket_at_all_was_not_too_slow(limits: Limits, book: Book) -> None:
+    assert not limits.use("q")
+    await limits.take(["q"], 1)
+
+    assert [call.args[3] for call in book.of("take")] == [LONG + SLACK]
+
+
+async def test_tickets_that_were_not_used_are_given_back_once(limits: Limits, book: Book) -> None:
+    await limits.take(["q"], 3)
+    limits.use("q")
+    [first, _] = limits._tickets["q"]
+    await limits.give_back()
+    await limits.give_back()
+
+    assert [call.args for call in book.of("give_back")] == [("q", 2, first.stamp)]
+    assert not limits.use("q")
+    assert await limits.take(["q"], 3) == {"q": 2}
+
+
+async def test_whoever_wants_nothing_does_not_ask(limits: Limits, book: Book) -> None:
+    assert await limits.take(["q"], 0) == {"q": 0}
+    assert book.of("take") == []
+    assert limits.open("q")
+
+
+async def test_a_queue_that_had_no_job_is_left_alone_for_a_moment(
+    limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "EMPTY", 30.0)
+    assert limits.open("q")
+    limits.nothing("q")
+
+    assert (limits.open("q"), limits.open("plain"), limits.closed("q")) == (False, True, False)
+    limits._quiet["q"] -= 30.0
+    assert limits.open("q")
+
+
+async def test_a_queue_without_a_token_is_closed_until_it_is_worth_asking_again(
+    limits: Limits, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN", 30.0)
+    caplog.set_level(logging.INFO)
+    assert await limits.take(["q"], 3) == {"q": 3}
+    assert (limits.next_open(), caplog.messages) == (None, [])
+    assert await limits.take(["q"], 1) == {"q": 0}
+
+    assert (limits.closed("q"), limits.open("q"), limits.closed("plain")) == (True, False, False)
+    assert 10 < (limits.next_open() or 0.0) <= 30
+    [told] = caplog.records
+    assert re.fullmatch(
+        r"no token is left of 3 in 3600 s: jobs of q start again in 36\d\d\.\d s at the latest",
+        told.getMessage(),
+    )
+    assert (vars(told)["bucket"], vars(told)["queues"]) == ("q", ["q"])
+
+
+async def test_that_there_is_no_token_is_told_once_a_minute(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    rate = Rate(1, per=LONG, bucket="both")
+    limits = Limits(store, {"a": Policy(rate=rate), "b": Policy(rate=rate), "c": RATED})
+    for _ in range(3):
+        await limits.take(["a"], 1)
+    assert [vars(record)["queues"] for record in caplog.records] == [["a", "b"]]
+
+    limits._told["both"] -= module.TELL - 30
+    await limits.take(["a"], 1)
+    assert len(caplog.records) == 1
+    limits._told["both"] -= 30
+    await limits.take(["a"], 1)
+    assert len(caplog.records) == 2
+
+
+async def test_a_token_that_returns_soon_is_waited_for_no_longer_than_that(store: Store) -> None:
+    limits = Limits(store, {"q": Policy(rate=Rate(1, per=0.3))})
+    await limits.take(["q"], 1)
+    await limits.take(["q"], 1)
+
+    assert (limits.next_open() or 0.0) <= 0.35
+
+
+async def test_having_no_token_does_not_open_what_the_other_side_closed_for_longer(limits: Limits) -> None:
+    await limits.take(["q"], 3)
+    limits.close("q", 100.0)
+    await limits.take(["q"], 1)
+    await limits.told()
+
+    assert 50 < (limits.next_open() or 0.0) <= 100
+
+
+async def test_closing_a_queue_closes_its_bucket_for_everybody(store: Store, book: Book) -> None:
+    rate = Rate(1, per=LONG, bucket="both")
+    limits = Limits(store, {"a": Policy(rate=rate), "b": Policy(rate=rate), "c": RATED})
+    limits.close("a", 50.0)
+    limits.close("a", 5.0)  # does not open it sooner
+
+    assert [limits.closed(name) for name in "abc"] == [True, True, False]
+    assert 20 < (limits.next_open() or 0.0) <= 50
+    await limits.told()
+    assert [call.args for call in book.of("close")] == [("both", 50.0), ("both", 5.0)]
+    await until_async(lambda: not limits._telling, 5, "what was told to be forgotten")
+    limits._closed["both"] = time.monotonic() - 0.001
+    assert (limits.closed("a"), limits.next_open()) == (False, None)
+
+
+async def test_the_first_queue_to_open_is_waited_for(limits: Limits) -> None:
+    limits.close("plain", 50.0)
+    limits.close("other", 20.0)
+
+    assert 5 < (limits.next_open() or 0.0) <= 20
+
+
+async def test_a_queue_without_a_rate_is_closed_alone_whatever_buckets_are_called(
+    store: Store, book: Book
+) -> None:
+    limits = Limits(store, {"plain": PLAIN, "q": Policy(rate=Rate(1, bucket="plain"))})
+    limits.close("plain", 50.0)
+    await limits.told()
+
+    assert (limits.closed("plain"), limits.closed("q")) == (True, False)
+    assert book.of("close") == []
+
+
+async def test_that_others_could_not_be_told_is_logged_and_we_stay_away_all_the_same(
+    limits: Limits, book: Book, caplog: pytest.LogCaptureFixture
+) -> None:
+    book.fails["close"] = StoreError("it is away")
+    limits.close("q", 50.0)
+    await limits.told()
+
+    assert caplog.messages == ["other workers could not be told to leave q alone: it is away"]
+    assert limits.closed("q")
+
+
+async def test_a_further_call_of_a_queue_without_a_rate_needs_no_token(limits: Limits, book: Book) -> None:
+    await limits.one("plain")
+
+    assert book.of("take") == []
+
+
+async def test_a_further_call_waits_for_a_token_of_its_own_and_no_longer(
+    store: Store, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = Limits(store, {"q": Policy(rate=Rate(1, per=0.3))})
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    began = time.monotonic()
+    await limits.one("q")
+    await limits.one("q")
+
+    assert time.monotonic() - began >= 0.3
+    asked = [call.args for call in book.of("take")]
+    assert asked == [("q", 1, 1, pytest.approx(0.35))] * len(asked)
+    assert len(asked) < 10
+    assert all(0 < pause <= 0.35 for pause in pauses)
+    assert limits._tickets["q"] == []
+
+
+async def test_a_further_call_waits_for_a_store_that_is_away(
+    limits: Limits, book: Book, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN", 0.02)
+    book.fails["take"] = StoreUnavailable("it is away")
+    waiting = asyncio.create_task(limits.one("q"))
+    await until_async(lambda: len(caplog.messages) >= 2, 10, "a second try")
+    book.fails.clear()
+    await asyncio.wait_for(waiting, 10)
+
+    assert set(caplog.messages) == {"no token could be had for q, will try again: it is away"}
