@@ -326,10 +326,7 @@ def test_again_without_a_key_is_refused_with_the_reason() -> None:
 def test_a_time_without_a_zone_is_refused_with_a_way_out() -> None:
     told = refusal(lambda: Options(run_at=datetime(2027, 1, 1)))  # noqa: DTZ001 - that is the point
 
-    assert (
-        told
-        == "run_at 2027-01-01 00:00:00 has no time zone: add one, for example tzinfo=UTC, or +00:00 in a text"
-    )
+    assert told.endswith("has no time zone: add one, for example tzinfo=UTC, or +00:00 in a text")
 
 
 @pytest.mark.parametrize("run_at", ["2027-01-01T00:00:00Z", "5m", 1.8e9, date(2027, 1, 1), True])
