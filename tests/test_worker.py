@@ -40,7 +40,7 @@ async def test_each_job_is_run_by_its_own_handler_in_its_own_queue(app: Unstuck)
     assert (mail.queue, total.queue) == ("mail", "sums")
 
 
-@pytest.mark.accepts("MQ-004", "MQ-010")
+@pytest.mark.accepts("MQ-004")
 async def test_a_producer_does_not_wait_for_the_job(app: Unstuck) -> None:
     release = asyncio.Event()
 
