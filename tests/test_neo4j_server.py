@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import pytest
 from support.neo4j import QUEUE, Neo4j
@@ -18,6 +19,8 @@ from unstuck.testing import Neo4jHarness
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states, trouble
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -114,15 +117,29 @@ async def test_nothing_is_written_to_another_database_that_answers_at_the_same_a
     assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
 
 
+async def unanswered(
+    work: Coroutine[Any, Any, T], proxy: Proxy, to: bytes, done: Callable[[], Awaitable[bool]]
+) -> T:
+    """Carry out ``work`` so that no reply to it arrives: the connection is cut when the server has committed."""
+    proxy.drop_reply(to=to, quiet=60.0)
+    task = asyncio.create_task(work)
+    await until_async(done, 15, "the server to have done it")
+    proxy.reset()
+    return await task
+
+
 @pytest.mark.parametrize("word", ["completed", "failed"])
 async def test_a_settle_whose_reply_was_lost_is_sent_again_and_known(
     harness: Neo4jHarness, store: Store, proxy: Proxy, word: str
 ) -> None:
     job = await one_leased(store)
     outcome = completed(job.lease) if word == "completed" else failed(job.lease, trouble())
-    proxy.drop_reply(to=b"UNWIND $completed" if word == "completed" else b"UNWIND $outcomes")
+    statement = b"UNWIND $completed" if word == "completed" else b"UNWIND $outcomes"
 
-    assert await store.settle([outcome]) == [Settled.REPEATED]
+    async def done() -> bool:
+        return await states(harness.store) == {word: 1}
+
+    assert await unanswered(store.settle([outcome]), proxy, statement, done) == [Settled.REPEATED]
 
     assert (await counts(harness.store)).totals == {word: 1}
 
@@ -130,12 +147,13 @@ async def test_a_settle_whose_reply_was_lost_is_sent_again_and_known(
 async def test_an_enqueue_whose_reply_was_lost_is_sent_again_and_still_says_created(
     harness: Neo4jHarness, store: Store, proxy: Proxy
 ) -> None:
-    proxy.drop_reply(to=b"UNWIND $jobs")
+    async def done() -> bool:
+        return await states(harness.store) == {"pending": 2}
 
-    answers = await store.enqueue([new(key="k"), new()])
+    answers = await unanswered(store.enqueue([new(key="k"), new()]), proxy, b"UNWIND $jobs", done)
 
     assert [answer.created for answer in answers] == [True, True]
-    assert await states(harness.store) == {"pending": 2}
+    assert await done()
 
 
 async def test_a_lease_whose_reply_was_lost_is_not_taken_twice_and_is_found_by_the_beat(
@@ -143,12 +161,14 @@ async def test_a_lease_whose_reply_was_lost_is_not_taken_twice_and_is_found_by_t
 ) -> None:
     await enqueued(store, 4)
     await leased(store, 1, owner="w")
-    proxy.drop_reply(to=b"UNWIND $shares")
+
+    async def done() -> bool:
+        return (await counts(harness.store)).processing == 3
 
     with pytest.raises(StoreUnavailable):
-        await leased(store, 2, owner="w")
+        await unanswered(leased(store, 2, owner="w"), proxy, b"UNWIND $shares", done)
 
-    assert (await counts(harness.store)).processing == 3
+    assert await done()
     assert len((await store.heartbeat(Worker(id="w"), [])).strangers) == 3
 
 
