@@ -86,6 +86,7 @@ def test_a_fence_that_does_not_grow_is_noticed(fence: int) -> None:
     [
         (Share(LEASE, 9), 5, {"x": 2, "y": 1, None: 2}),
         (Share(LEASE, 2), 2, {"x": 2, "y": 1, None: 2}),
+        (Share(LEASE, 1, 9), 1, {"x": 2, "y": 1, None: 2}),
         (Share(LEASE, 9, 4), 2, {"x": 2, "y": 1, None: 2}),
         (Share(LEASE, 9, 1), 0, {"x": 2, "y": 1, None: 2}),
         (Share(LEASE, 9, None, 2), 4, {"x": 1, "y": 1, None: 2}),
@@ -163,6 +164,15 @@ def test_an_outcome_is_applied_once_and_only_by_the_holder(made: Any, then: Any,
     other = failed if made(lease).word is Word.RELEASED else lambda lease, _: released(lease)
     assert model.settle(other(lease, trouble())) is Settled.LOST
     assert facts(row) == then
+
+
+def test_crashes_add_up() -> None:
+    model = Model()
+    for fence in (1, 2):
+        lease = leased(model) if fence == 1 else granted(model, "a", fence)
+        model.settle(retried(lease, trouble(), 0.0, crashed=True))
+
+    assert facts(model.rows["a"]) == (Status.PENDING, 2, 2, None)
 
 
 def test_an_outcome_may_pause_the_queue_and_none_resumes_it() -> None:

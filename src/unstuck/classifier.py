@@ -224,8 +224,8 @@ def _until(date: str, sent: str | None) -> float | None:
     return _capped(asked.total_seconds())
 
 
-def _capped(seconds: float) -> float | None:
-    return None if math.isnan(seconds) else min(max(seconds, 0.0), LONGEST_RETRY_AFTER)
+def _capped(seconds: float) -> float:
+    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER)
 
 
 def _sane_code(code: object, error: BaseException) -> str:

@@ -47,7 +47,7 @@ class Limits:
             rate = queues[name].rate
             assert rate is not None
             other = self._rates.get(bucket, rate)  # if they disagree, the stricter one holds
-            self._rates[bucket] = Rate(min(rate.count, other.count), max(rate.per, other.per), bucket)
+            self._rates[bucket] = Rate(min(rate.count, other.count), max(rate.per, other.per))
         self._slack = {name: min(max(SHARE * rate.per, LEAST), MOST) for name, rate in self._rates.items()}
         self._tickets: dict[str, list[Ticket]] = {bucket: [] for bucket in self._rates}
         self._closed: dict[str, float] = {}
@@ -57,11 +57,11 @@ class Limits:
 
     def open(self, queue: str) -> bool:
         """Whether it makes sense to ask for jobs of a queue now."""
-        return not self.closed(queue) and self._quiet.get(queue, 0.0) <= time.monotonic()
+        return not self.closed(queue) and self._quiet.get(queue, -math.inf) <= time.monotonic()
 
     def closed(self, queue: str) -> bool:
         """Whether there is no token for the queue, or the other side wants us to stay away."""
-        return bool(self._closed) and self._closed.get(self._key(queue), 0.0) > time.monotonic()
+        return bool(self._closed) and self._closed.get(self._key(queue), -math.inf) > time.monotonic()
 
     def next_open(self) -> float | None:
         """Seconds until the first queue has tokens again of those that have none."""
@@ -125,7 +125,7 @@ class Limits:
     def close(self, queue: str, seconds: float) -> None:
         """Nobody shall start jobs of the queue for so long: the other side asked for it. We begin at once."""
         key = self._key(queue)
-        self._closed[key] = max(self._closed.get(key, 0.0), time.monotonic() + seconds)
+        self._closed[key] = max(self._closed.get(key, -math.inf), time.monotonic() + seconds)
         if queue in self.buckets:
             telling = asyncio.create_task(self._tell_others(self.buckets[queue], seconds))
             self._telling.add(telling)
@@ -152,7 +152,7 @@ class Limits:
             # Those who have the tokens may have no jobs for them: look again before they come back by themselves.
             now = time.monotonic()
             self._closed[bucket] = max(
-                self._closed.get(bucket, 0.0), now + min(max(grant.wait, 0.001), AGAIN)
+                self._closed.get(bucket, -math.inf), now + min(max(grant.wait, 0.001), AGAIN)
             )
             self._tell(bucket, grant.wait)
         return grant.granted
