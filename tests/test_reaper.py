@@ -286,10 +286,10 @@ def test_blind_spans_are_joined_where_they_overlap_or_touch() -> None:
     ("kind", "facts", "least", "most"),
     [
         (Tables, {}, 54.0, 66.0),
-        (Both, {}, 5.0, 5.0),
+        (Both, {}, 2.5, 2.5),
         (Both, {"_interval": 1.0}, 0.9, 1.1),
         (Both, {"_interval": 0.1}, 0.2, 0.2),
-        (Both, {"_next_end": 3.0}, 3.05, 3.15),
+        (Both, {"_next_end": 2.0}, 2.05, 2.15),
         (Tables, {"_next_end": 3.0}, 3.05, 3.15),
         (Tables, {"_next_end": 70.0}, 54.0, 66.0),
         (Both, {"_next_end": 0.0}, 0.2, 0.2),
