@@ -4,9 +4,11 @@ import os
 import signal
 import sys
 
-import arcadedb_embedded
-
 port, http_port, folder, database = sys.argv[1:]
+os.chdir(folder)  # where its logs go
+
+import arcadedb_embedded  # noqa: E402
+
 server = arcadedb_embedded.create_server(
     folder,
     os.environ["ARCADEDB_PASSWORD"],
