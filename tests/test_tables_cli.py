@@ -86,8 +86,12 @@ async def test_the_service_acts_when_a_lease_ends_and_shows_what_it_did(
             return (await shop.status(soon), await shop.status(spent)) == ("queued", "failed")
 
         await until_async(acted, 15, "the reaper to act, long before its 60 seconds are over")
+
+        async def shown() -> bool:
+            return (await asyncio.to_thread(metrics))['reaper_requeues_total{queue="jobs"}'] == 1
+
+        await until_async(shown, 15, "the metrics to show it")
         found = await asyncio.to_thread(metrics)
-        assert found['reaper_requeues_total{queue="jobs"}'] == 1
         assert found['reaper_failures_total{queue="jobs"}'] == 1
         assert found['reaper_requeues_total{queue="asr_jobs"}'] == 0
         [scan] = [value for name, value in found.items() if name.startswith("reaper_scan_duration_ms{")]
