@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 MUTANTS := .venv-mutants
 STAMP := .make
+# Two processes that take turns at the files of tests, each with servers of its own.
+SIDE_BY_SIDE := -n 2 --dist loadfile
 ROOT := $(shell test "$$(id -u)" = 0 || echo sudo -n) env DEBIAN_FRONTEND=noninteractive
 APT := $(ROOT) apt-get
 
@@ -19,11 +21,11 @@ demo: $(STAMP)/run ## install, then watch jobs survive a killed worker, a frozen
 	@$(BIN)/unstuck demo
 
 test: $(STAMP)/dev $(STAMP)/servers ## run the tests, on this Python and on a 3.13 beside it
-	$(BIN)/python -m pytest -m "not long"
-	$(BIN)/python tools/other_pythons.py
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not long"
+	$(BIN)/python tools/other_pythons.py $(SIDE_BY_SIDE)
 
 test-long: $(STAMP)/dev $(STAMP)/servers ## run the tests that take longer than their share
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -q -m long
 
 check: $(STAMP)/dev model ## linters, types, import directions, file sizes, links in docs
 	$(BIN)/ruff check .
@@ -36,7 +38,8 @@ model: $(STAMP)/spin ## check the protocol and its mutants with Spin
 	$(PYTHON) protocol/check.py
 
 mutants: $(STAMP)/mutants ## change the rules one place at a time and list the changes that no test notices
-	$(MUTANTS)/bin/mutmut run
+	rm -rf mutants # it copies anew what it changes, and nothing else
+	UNSTUCK_EXAMPLES=10 PYTEST_TIMEOUT=20 $(MUTANTS)/bin/mutmut run
 	$(MUTANTS)/bin/mutmut results
 
 bench: $(STAMP)/dev ## measure against peers, in one run a store on this machine

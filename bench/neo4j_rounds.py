@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 from support.neo4j import QUEUE, Neo4j, version
@@ -17,6 +19,8 @@ from bench.server import seconds
 
 BATCHES = (1, 10, 50, 200)
 FINISHED = 200_000
+TURNS = 3  # in each round: the server's pace goes up and down by the second
+WARM_UP = 400  # calls
 
 
 class Way(NamedTuple):
@@ -51,21 +55,23 @@ class Neo4jRounds(Rounds):
         OUT.mkdir(parents=True, exist_ok=True)
         self.server.start()
         self.facts["Neo4j"] = f"{version()} Community"
-        for batch in (10, 50):  # the server compiles what it does often
+        for batch in (10, 50):  # the server compiles what it does often, and a longer statement later
             for way in WAYS.values():
-                self._rate(way, 3000 // way.part // batch * batch, batch)
+                self._rate(way, WARM_UP * batch // way.part // batch * batch, batch)
 
     def clean(self) -> None:
         self.server.__exit__()
         super().clean()
 
     def _batches(self, number: int) -> None:
-        for batch in BATCHES:
-            for name, way in WAYS.items():
-                if name not in self.without:
-                    jobs = max(batch, min(self.plan.jobs, 400 * batch) // way.part // batch * batch)
-                    rate = self.measure(lambda: None, lambda: self._rate(way, jobs, batch))  # noqa: B023 - called at once
-                    self.keep(number, f"batches of {batch}", name, rate)
+        for batch, _, name in product(BATCHES, range(TURNS), WAYS):
+            if name not in self.without:
+                rate = self.measure(lambda: None, partial(self._turn, WAYS[name], batch))
+                self.keep(number, f"batches of {batch}", name, rate)
+
+    def _turn(self, way: Way, batch: int) -> float:
+        jobs = min(self.plan.jobs, 400 * batch) // TURNS // way.part
+        return self._rate(way, max(1, jobs // batch) * batch, batch)
 
     def _beside(self, number: int) -> None:
         for metric, finished in (("lease", 0), ("lease beside finished", self._finished)):

@@ -16,8 +16,8 @@ app = Unstuck("sqlite:///reports.db")
 @app.task(queue="reports", retry=Retry(attempts=5, backoff=(60, 600)))
 def report() -> date:
     """Of the day before the slot it was enqueued for: also right if it comes late, or is tried again tomorrow."""
-    _, _, slot = (current_job().job.key or "").split(":", 2)
-    return datetime.fromisoformat(slot).astimezone(BERLIN).date() - timedelta(days=1)
+    slot = current_job().slot or datetime.now(BERLIN)  # by hand: enqueued without one
+    return slot.astimezone(BERLIN).date() - timedelta(days=1)
 
 
 @app.task(queue="measurements", retry=1, retention=1)  # kept for a day

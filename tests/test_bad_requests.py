@@ -49,6 +49,17 @@ async def test_nothing_to_release_or_cancel_asks_the_store_nothing_that_writes(
     assert [call.name for call in book.asked] == []
 
 
+async def test_one_id_is_as_good_as_a_list_of_one(harness: SQLiteHarness) -> None:
+    jobs = Jobs(harness.store)
+    [first, second] = await enqueued(harness.store, 2)
+
+    assert await jobs.edit(first.id, priority=5) == 1
+    assert await jobs.cancel(first.id) == 1
+    [running] = await leased(harness.store, owner="a")
+    assert await jobs.release_jobs(running.id, "a") == 1
+    assert (running.id, (await look(harness.store, first)).priority) == (second.id, 5)
+
+
 async def test_beats_for_leases_of_others_old_ones_and_a_hundred_thousand_at_once_change_nothing(
     harness: SQLiteHarness,
 ) -> None:

@@ -100,8 +100,20 @@ async def test_a_batch_that_fails_for_good_is_run_one_by_one_and_only_the_culpri
     assert await words(handles) == [("failed" if number == 3 else "completed", 1) for number in range(1, 6)]
 
 
-@pytest.mark.parametrize("answer", [[1], [1, 2, 3], "ab", None, {"a": 1, "b": 2}])
-async def test_a_wrong_number_of_answers_fails_nobody_elses_jobs(app: Unstuck, answer: object) -> None:
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ([1], "got 2 jobs and returned 1 answer: one for each is needed"),
+        ([1, 2, 3], "got 2 jobs and returned 3 answers: one for each is needed"),
+        ("ab", "returned a str: a list with one answer for each job is needed"),
+        (b"ab", "returned a bytes: a list"),
+        (None, "returned a NoneType: a list"),
+        ({"a": 1, "b": 2}, "returned a dict: a list"),
+    ],
+)
+async def test_a_wrong_number_of_answers_fails_nobody_elses_jobs(
+    app: Unstuck, answer: object, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
     @app.batch(size=2, retry=3)
     async def confused(items: list[int]) -> Any:
         return [items[0]] if len(items) == 1 else answer
@@ -118,7 +130,11 @@ async def test_a_wrong_number_of_answers_fails_nobody_elses_jobs(app: Unstuck, a
     job = await hopeless.job()
     assert job.status is Status.FAILED
     assert job.error is not None
-    assert "one each is needed" in job.error.message
+    assert (
+        job.error.message == "the batch handler returned a str: a list with one answer for each job is needed"
+    )
+    [line] = [record.message for record in caplog.records if "a batch of 2 confused jobs" in record.message]
+    assert f"failed, so that each is run once more, alone: permanent: the batch handler {told}" in line
 
 
 async def test_a_payload_that_cannot_be_read_fails_alone(app: Unstuck, harness: SQLiteHarness) -> None:

@@ -1,5 +1,6 @@
 """What a real worker makes of its environment when it starts."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
@@ -15,7 +17,7 @@ from support.processes import Child
 from support.waiting import until, until_async
 
 import unstuck
-from unstuck import Filter, Reaper, Status
+from unstuck import Filter, Jobs, Reaper, Status
 from unstuck.ids import new_id
 from unstuck.model import NewJob
 from unstuck.store import Share
@@ -59,7 +61,7 @@ async def stuck(harness: SQLiteHarness) -> NewJob:
     return job
 
 
-@pytest.mark.accepts("EMB-028", "REC-041")
+@pytest.mark.accepts("EMB-028")
 async def test_a_worker_without_the_days_of_retention_refuses_to_start(start: Start) -> None:
     worker = start()
 
@@ -81,6 +83,7 @@ async def test_a_worker_with_impossible_days_refuses_to_start(start: Start, days
     assert "7 to 30" in line
 
 
+@pytest.mark.accepts("REC-080")
 async def test_a_worker_with_the_days_cleans_up_after_them(harness: SQLiteHarness, start: Start) -> None:
     job = await stuck(harness)
     worker = start("--burst", "--queue", "embeddings", **{DAYS: "7"})
@@ -100,7 +103,7 @@ async def test_a_worker_with_the_days_cleans_up_after_them(harness: SQLiteHarnes
 async def test_recovery_is_switched_off_by_its_variable_in_milliseconds(
     harness: SQLiteHarness, start: Start
 ) -> None:
-    """Off, nothing touches the lost job, also not at start; on, in milliseconds, it is recovered."""
+    """Off, nothing touches the lost job, also not at start; on, it is recovered, and the next run comes in milliseconds."""
     job = await stuck(harness)
     off = start("--burst", "--queue", "embeddings", **{DAYS: "14", "EMBED_JOB_RECOVERY_INTERVAL": "0"})
     assert off.wait(30) == 0
@@ -108,10 +111,28 @@ async def test_recovery_is_switched_off_by_its_variable_in_milliseconds(
     [lost] = (await harness.store.find(Filter(ids=(job.id,)))).jobs
     assert (lost.status, lost.owner) == (Status.PROCESSING, "a worker that is gone")
 
-    on = start("--burst", "--queue", "embeddings", **{DAYS: "14", "EMBED_JOB_RECOVERY_INTERVAL": "10000"})
-    assert on.wait(30) == 0
+    on = start("--queue", "embeddings", **{DAYS: "14", "EMBED_JOB_RECOVERY_INTERVAL": "500"})
+    until(lambda: on.log.read_text().count("recovered 0 jobs") >= 4, 20, "four more runs", on.log)
     [done] = (await harness.store.find(Filter(ids=(job.id,)))).jobs
     assert (done.status, done.crashes) == (Status.COMPLETED, 1)
+
+
+@pytest.mark.accepts("REC-052", "REC-076", "REC-083")
+async def test_a_workers_log_tells_of_a_recovery_which_jobs_and_when(
+    harness: SQLiteHarness, start: Start
+) -> None:
+    job = await stuck(harness)
+    before = datetime.now(UTC)
+    worker = start("--burst", "--queue", "embeddings", **{DAYS: "14"})
+    assert worker.wait(30) == 0
+
+    lines = [json.loads(line) for line in worker.log.read_text().splitlines() if line.startswith("{")]
+    [told] = [line for line in lines if line.get("recovered")]
+    assert (told["recovered"], told["jobIds"], told["level"]) == (1, [job.id], "WARNING")
+    assert before - timedelta(seconds=1) < datetime.fromisoformat(told["timestamp"]) < datetime.now(UTC)
+    status = await Jobs(harness.store).get_queue_status("embeddings")
+    assert status == {"pending": 0, "processing": 0, "completed": 1, "failed": 0}
+    assert (await Jobs(harness.store).get_health_status("embeddings")).status == "HEALTHY"
 
 
 @pytest.mark.accepts("REAP-070")

@@ -105,6 +105,21 @@ def test_a_date_without_the_time_it_was_sent_is_judged_by_our_clock() -> None:
     assert 900 < delay <= 1000
 
 
+@pytest.mark.parametrize(
+    "delay",
+    [float("nan"), float("inf"), -5.0, 1e300, 10**400, "5", timedelta(seconds=5)],
+    ids=lambda it: f"{it!r:.9}",
+)
+def test_a_verdict_with_a_senseless_delay_leaves_one_that_a_store_can_keep(delay: Any) -> None:
+    error = Transient("x")
+    error.delay = delay  # its constructor would refuse most of these
+
+    found = classify(error)
+
+    assert found.category is TRANSIENT
+    assert found.delay is None or 0 <= found.delay <= 10 * 366 * 86400
+
+
 def test_what_a_rule_leaves_open_is_filled_in() -> None:
     class Own(Exception): ...
 

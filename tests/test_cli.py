@@ -95,6 +95,7 @@ def test_jobs_lists_what_is_asked_for_page_by_page(run: Command) -> None:
     assert said(run("jobs", "--status", "failed", "--json")) == {"jobs": [], "cursor": None}
 
 
+@pytest.mark.accepts("EMB-001")
 def test_a_worker_runs_what_is_due_and_the_other_verbs_tell_of_it(run: Command) -> None:
     done = said(run("enqueue", "send", '{"to": "ann"}', "--queue", "mail", "--json"))["id"]
     failed = said(run("enqueue", "fail", "--json"))["id"]
@@ -249,6 +250,8 @@ WRONG: list[tuple[list[str], str]] = [
     (["job", "nope"], "no job has the id 'nope'"),
     (["job", NOT_UTF8], "id"),
     (["status", "--store", ""], "no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE"),
+    (["status", "--store", "sqlite:///:memory:"], "would be gone with this command: name a file"),
+    (["wroker"], "No such command 'wroker' (did you mean 'worker'?)"),
     (["status", "--store", "jobs.db"], "store 'jobs.db' is not known"),
     (["status", "--store", f"mysql://ann:{CANARY}@host/db"], "store 'mysql://ann:[redacted]@host/db'"),
     (["status", "--store", "sqlite:///no/such.db"], "the folder 'no' does not exist; create it"),
@@ -259,6 +262,7 @@ WRONG: list[tuple[list[str], str]] = [
     ),
     (["verify", "sqlite:///misspelt.db"], "store file 'misspelt.db' does not exist"),
     (["doctor", "sqlite:///misspelt.db"], "store file 'misspelt.db' does not exist"),
+    (["reap", "--once", "--store", "sqlite:///misspelt.db"], "store file 'misspelt.db' does not exist"),
     (["status", "--store", "sqlite://["], "store"),
     (["status", "--store", f"sqlite:///{NOT_UTF8}.db"], "store"),
     (["worker"], "MODULE:APP"),
@@ -279,6 +283,18 @@ WRONG: list[tuple[list[str], str]] = [
     (["worker", "tasks:app", "--concurrency", "0"], "concurrency is 0"),
     (["worker", "tasks:app", "--recovery", "nan"], "recovery is nan"),
     (["worker", "tasks:app", "--log-level", "LOUD"], "log-level"),
+    (
+        ["pause", "defalt"],
+        "queue 'defalt' is not known, nobody has used it yet (did you mean 'default'?): say --new",
+    ),
+    (
+        ["pause", "zebra"],
+        "queue 'zebra' is not known, nobody has used it yet (there are 'default'): say --new",
+    ),
+    (["resume", "defalt"], "queue 'defalt' is not known, nobody has used it yet (did you mean 'default'?)\n"),
+    (["retry", "--queue", "defalt", "--yes"], "queue 'defalt' is not known"),
+    (["cancel", "--queue", "defalt", "--dry-run"], "queue 'defalt' is not known"),
+    (["clean", "--queue", "defalt", "--yes"], "queue 'defalt' is not known"),
     (["reap", "--once", "--interval", "-1"], "interval is -1"),
     (["reap", "--once", "--interval", "60s"], "interval"),
 ]
@@ -313,11 +329,23 @@ def test_wrong_input_is_told_in_one_line_that_names_it(
     assert CANARY not in answer.stderr
 
 
+def test_an_option_that_help_does_not_show_is_not_suggested(run: Command) -> None:
+    answer = run("worker", "--unde")
+
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "--unde'" in answer.stderr
+    assert "--under" not in answer.stderr
+    assert "--burst" in run("worker", "--burts").stderr
+
+
 def test_without_a_store_a_verb_says_how_to_name_one(run: Command) -> None:
     answer = run("status", store=None)
 
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert answer.stderr == "unstuck: no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE\n"
+    told = (
+        "no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE, or let unstuck.toml say store"
+    )
+    assert answer.stderr == f"unstuck: {told}\n"
 
 
 def test_the_bare_command_shows_its_verbs(run: Command) -> None:

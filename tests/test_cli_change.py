@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from support.command import Answer, Command, said
+from support.command import STORE, TASKS, Answer, Command, said
 
 pytestmark = pytest.mark.slow
+NOBODY = "no worker takes it: start one, unstuck worker MODULE:APP --queue"
 
 
 @pytest.fixture
@@ -62,25 +63,25 @@ def test_a_filter_leaves_others_alone(run: Command, ids: list[str]) -> None:
     assert run("cancel", "--queue", "mail", "--yes").stdout == "cancelled 3 jobs\n"
     assert run("retry", "--older-than", "1h", "--yes").stdout == "retried 0 jobs\n"
     assert statuses(run) == {"mail failed": 3, "default failed": 2}
-    assert run("retry", "--all", "--dry-run").stdout == "2 jobs would be retried\n", (
+    assert run("retry", "--all", "--dry-run").stdout == "2 jobs would be retried (2 permanent)\n", (
         "cancelled jobs are no dead letters"
     )
 
 
 def test_jobs_named_by_their_ids_must_fit(run: Command, ids: list[str]) -> None:
     refused(run("retry", ids[0]), ids[0], "is pending", "only finished jobs")
-    assert run("cancel", ids[0]).stdout == "cancelled 1 jobs\n"
+    assert run("cancel", ids[0]).stdout == "cancelled 1 job\n"
     refused(run("cancel", ids[0], ids[1]), ids[0], "failed already")
     refused(run("retry", "nothing"), "no job has the id 'nothing'")
     refused(run("retry", ids[0], "--task", "send"), "exclude each other")
-    assert run("retry", ids[0]).stdout == "retried 1 jobs\n"
+    assert run("retry", ids[0]).stdout == "retried 1 job\n"
     assert statuses(run) == {"mail pending": 3, "default failed": 2}
 
 
 def test_waiting_jobs_can_be_edited(run: Command, ids: list[str]) -> None:
     assert (
         run("edit", ids[1], "--priority", "7", "--run-at", "2040-01-01T00:00:00+00:00").stdout
-        == "edited 1 jobs\n"
+        == "edited 1 job\n"
     )
     job = said(run("job", ids[1], "--json"))["job"]
     assert (job["priority"], job["run_at"][:10]) == (7, "2040-01-01")
@@ -120,9 +121,9 @@ def test_what_a_worker_holds_can_be_given_back(run: Command, ids: list[str], tmp
                 await store.lease({"mail": Share(60.0, 1)}, 1, owner)
 
     asyncio.run(lease())
-    assert run("release", *ids, "--owner", "w1").stdout == "released 1 jobs\n"
+    assert run("release", *ids, "--owner", "w1").stdout == "released 1 job\n"
     assert run("release", "--owner", "nobody").stdout == "released 0 jobs\n"
-    assert run("release", "--owner", "w2").stdout == "released 1 jobs\n"
+    assert run("release", "--owner", "w2").stdout == "released 1 job\n"
     refused(run("release", ids[0]), "--owner")
     assert statuses(run) == {"mail pending": 3, "default failed": 2}
 
@@ -140,7 +141,37 @@ def test_pause_and_resume_and_what_explain_says(run: Command, ids: list[str]) ->
     told = said(run("explain", ids[0], "--json"))
     assert told["explain"].startswith("Queue 'mail' is paused: the provider is down.")
     assert told["facts"]["status"] == "pending"
-    assert run("resume", "mail").stdout == "queue mail is open again\n"
-    assert run("resume", "mail").stdout == "queue mail was not paused\n"
+    assert run("resume", "mail").stdout == f"queue mail is open again\n{NOBODY} mail\n"
+    assert run("resume", "mail").stdout == f"queue mail was not paused\n{NOBODY} mail\n"
     assert "No worker takes queue 'mail'" in run("explain", ids[0]).stdout
     refused(run("explain", "nothing"), "no job has the id 'nothing'")
+
+
+def test_a_queue_that_nobody_has_used_is_paused_only_if_that_is_meant(run: Command, ids: list[str]) -> None:
+    refused(run("pause", "mial"), "queue 'mial' is not known", "did you mean 'mail'?", "--new")
+    assert "mial" not in run("status").stdout
+
+    assert run("pause", "mial", "--new").stdout == "queue mial is paused: paused by hand\n"
+    assert run("resume", "mial").stdout == f"queue mial is open again\n{NOBODY} mial\n"
+
+
+def test_a_queue_whose_jobs_are_gone_or_that_only_a_worker_knows_is_known(
+    run: Command, ids: list[str], tmp_path: Path
+) -> None:
+    assert run("clean", "--days", "0", "--queue", "default", "--yes").stdout == "deleted 2 jobs\n"
+    (tmp_path / "press.py").write_text(TASKS.replace('"mail"', '"press"'))
+    assert run("worker", "press:app", "--store", STORE, "--queue", "press", "--burst").returncode == 0
+
+    assert run("pause", "default").returncode == 0
+    assert run("pause", "press").returncode == 0
+
+
+def test_whoever_looks_for_jobs_of_a_misspelt_queue_is_told(run: Command, ids: list[str]) -> None:
+    for verb in ("jobs", "dead"):
+        answer = run(verb, "--queue", "mial", "--json")
+
+        assert said(answer) == {"jobs": [], "cursor": None}
+        assert answer.stderr == (
+            "unstuck: queue 'mial' is not known, nobody has used it yet (did you mean 'mail'?)\n"
+        )
+        assert run(verb, "--queue", "mail").stderr == ""

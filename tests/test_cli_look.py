@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -82,13 +83,17 @@ def test_the_doctor_says_what_is_stuck_and_what_to_do(run: Command, tmp_path: Pa
 
     assert answer.returncode == 1
     told = " | ".join(findings(answer, "failure") + findings(answer, "warning"))
-    assert "2 jobs of queue stuck are stuck: their leases ran out" in told
+    assert "2 leases of queue stuck ran out, and nobody who is alive recovers" in told
     assert "2 jobs wait in queue alone, and no worker takes it" in told
     assert "queue dead is paused: CRITICAL: disk gone" in told
-    assert "1 dead letters in queue dead" in told
+    assert "1 dead letter in queue dead: 1 x" in told
     shown = run("doctor").stdout
-    assert "→ start a worker, or: unstuck reap --once" in shown
+    assert "→ unstuck reap --once" in shown
     assert "→ when that is mended: unstuck resume dead" in shown
+    assert "--store" not in shown  # it is the one that the environment names
+    for args in (["doctor", STORE], ["explain", "dead0", "--store", STORE]):
+        answer = run(*args, store="sqlite:///another.db")
+        assert answer.stdout.endswith(f"these commands mean this store: --store {STORE}\n")
 
 
 def test_the_doctor_tells_what_is_wrong_with_the_file(run: Command, tmp_path: Path) -> None:
@@ -127,10 +132,9 @@ def test_nothing_that_looks_prints_a_password(run: Command) -> None:
 def test_verify_names_each_broken_rule(run: Command, tmp_path: Path) -> None:
     run("enqueue", "send", '{"to": "ann"}', "--queue", "mail")
     assert run("verify").stdout == "all rules hold\n"
-    with sqlite3.connect(tmp_path / "jobs.db") as db:
+    with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as db:
         db.execute("PRAGMA ignore_check_constraints = 1")
         db.execute("UPDATE job SET crashes = 5, rank = 1, payload = '{oops'")
-    db.close()
     answer = run("verify", "--json")
     assert answer.returncode == 1
     broken = " | ".join(json.loads(answer.stdout)["broken"])
@@ -143,7 +147,7 @@ def test_the_doctor_sees_a_queue_grow(run: Command, tmp_path: Path) -> None:
 
     async def growing(store: Store) -> list[Any]:
         await store.enqueue([NewJob(queue="q", task="t", id=f"{n}") for n in range(101)])
-        await store.heartbeat(Worker(id="w", queues=("q",)), [])
+        await store.heartbeat(Worker(id="w", queues=("q",), tasks=("t",)), [])
 
         async def more() -> None:
             await asyncio.sleep(0.1)
@@ -158,7 +162,7 @@ def test_the_doctor_sees_a_queue_grow(run: Command, tmp_path: Path) -> None:
 
 def test_what_prints_prints_json_when_asked(run: Command) -> None:
     assert said(run("init", "--json"))["wrote"] == "unstuck.toml"
-    assert said(run("pause", "mail", "--json")) == {"queue": "mail", "paused": "paused by hand"}
+    assert said(run("pause", "mail", "--new", "--json")) == {"queue": "mail", "paused": "paused by hand"}
     assert said(run("resume", "mail", "--json")) == {"queue": "mail", "resumed": True}
     assert said(run("top", "--json"))["health"]["status"] == "HEALTHY"
     assert said(run("status", "--json")) == []
@@ -245,6 +249,13 @@ def test_a_frame_fits_its_terminal_and_shows_every_section(width: int, height: i
         assert title in told
     assert "DEGRADED" in lines[0].text
     assert "more" in told
+
+
+def test_a_queue_that_cannot_be_counted_is_not_shown_as_empty() -> None:
+    look = view(1, 1)
+    locked = msgspec.structs.replace(look.counts[0], trouble="session 7 has locked it")
+    lines = frame(msgspec.structs.replace(look, counts=[locked]), None, "u", 200, 24)
+    assert any("session 7 has locked it" in line.text and line.kind == "bad" for line in lines)
 
 
 def test_rates_are_those_between_two_looks() -> None:

@@ -225,6 +225,7 @@ async def test_a_host_that_saw_nothing_of_a_short_lease_ends_it_within_two_secon
     host.kill("family")
 
     async def told() -> list[Event]:
+        assert other.exit_code is None, f"{other} ended with {other.exit_code}"
         return await workers.store.events(job=ref)
 
     [event] = await until_async(told, 20, "the lease to be ended", other.log)

@@ -95,6 +95,15 @@ def test_a_task_is_run_by_a_worker_and_its_result_read(site: Any) -> None:
     assert result.task == site.add
 
 
+def test_a_result_that_was_too_large_to_be_kept_is_told_as_that(site: Any) -> None:
+    result = site.much.enqueue()
+    work()
+    result.refresh()
+
+    assert result.status is TaskResultStatus.SUCCESSFUL
+    assert result.return_value["unstuck"] == "result dropped"
+
+
 def test_an_async_task_goes_to_its_queue_with_its_priority(site: Any) -> None:
     result = site.greet.enqueue("Ann")
     job = portal().run(_job(result.id))

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,8 +12,19 @@ from support.spy import Book, Spied
 from support.waiting import until_async
 from support.work import at_work, burst
 
-from unstuck import ConfigError, Jobs, Policy, Status, StoreUnavailable, Unstuck, Worker
-from unstuck.model import Ref
+from unstuck import (
+    ConfigError,
+    Jobs,
+    Permanent,
+    Policy,
+    Retry,
+    Status,
+    StoreUnavailable,
+    Transient,
+    Unstuck,
+    Worker,
+)
+from unstuck.model import Category, Ref
 from unstuck.profiles import embedding
 from unstuck.reaper import Reaper
 from unstuck.store import Share, Store
@@ -109,6 +121,18 @@ async def test_many_reapers_at_once_recover_each_job_once(harness: SQLiteHarness
     assert {(job.status, job.attempts, job.crashes) for job in jobs} == {(Status.PENDING, 1, 1)}
 
 
+async def test_the_jobs_of_a_dead_worker_do_not_all_come_back_at_the_same_moment(
+    harness: SQLiteHarness,
+) -> None:
+    await enqueued(harness.store, 20, lapse_backoff=(10.0,))
+    await leased(harness.store, 20, seconds=5.0)
+    await harness.age(10)
+    delays = [outcome.delay for outcome in await Reaper(harness.store).recover()]
+
+    assert len(set(delays)) == 20
+    assert all(10.0 <= delay <= 12.0 for delay in delays)
+
+
 @pytest.mark.accepts("EMB-077", "EMB-079")
 async def test_three_missed_beats_are_warned_of_and_the_next_round_runs_the_job(
     app: Unstuck, harness: SQLiteHarness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +158,65 @@ async def test_three_missed_beats_are_warned_of_and_the_next_round_runs_the_job(
     assert await handle.result() == "done"
 
 
+@pytest.mark.accepts("REC-041")
+async def test_beside_recovery_jobs_fail_and_are_cleaned_up_as_before(
+    app: Unstuck, harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What went before it in the same spec: days of retention, what a failure leaves behind, when it is final."""
+    runs: list[str] = []
+    app.queue("embedding", **embedding({}))
+
+    @app.task(queue="embedding", retry=Retry(attempts=3, backoff=(0.0,)))
+    async def embed(word: str) -> None:
+        runs.append(word)
+        if word != "good":
+            raise {"flaky": Transient, "hopeless": Permanent}[word](f"no answer to {word}")
+
+    for days in (None, "6", "31", "14.5"):
+        if days:
+            monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", days)
+        with pytest.raises(ConfigError, match="EMBED_JOB_RETENTION_DAYS"):
+            Worker(app)
+    for days in ("30", "7"):
+        monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", days)
+        Worker(app)
+
+    words = ("flaky", "hopeless", "good")
+    handles = await app.enqueue_many([embed.call(word) for word in words])
+    await harness.store.lease({"embedding": Share(300.0, 3)}, 3, "crashed")
+    await harness.age(301)
+    await burst(app)
+
+    ended = [await handle.job() for handle in handles]
+    assert Counter(runs) == {"flaky": 3, "hopeless": 1, "good": 1}
+    assert [(job.status, job.attempts, job.crashes) for job in ended] == [
+        (Status.FAILED, 4, 1), (Status.FAILED, 2, 1), (Status.COMPLETED, 2, 1),
+    ]  # fmt: skip
+    for job, category, attempt in zip(ended, (Category.TRANSIENT, Category.PERMANENT), (4, 2), strict=False):
+        assert job.error is not None
+        assert (job.error.category, job.error.attempt) == (category, attempt)
+        assert job.error.message == f"no answer to {job.payload['word']}"
+        assert "in embed" in job.error.stack
+    await burst(app)
+    assert len(runs) == 5, "what had failed was run again"
+
+    await harness.age(2 * 86400)
+    younger = await embed.enqueue("good")
+    await burst(app)
+    await app.enqueue_many([embed.call("good"), embed.call("good")])
+    await harness.age(6 * 86400)
+    assert await harness.store.lease({"embedding": Share(3600.0, 1)}, 1, "at work")
+    await harness.store.pause("embedding", "so that the other waits")
+
+    async def cleaned() -> bool:
+        kept = {"pending": 1, "processing": 1, "completed": 1, "failed": 0}
+        return await Jobs(harness.store).get_queue_status("embedding") == kept
+
+    async with at_work(app):
+        await until_async(cleaned, 10, "what ended eight days ago to be deleted, and nothing else")
+    assert await younger.status() is Status.COMPLETED
+
+
 @pytest.mark.accepts("REC-061", "REC-082")
 async def test_recovery_changes_no_schema_and_0_takes_it_back(app: Unstuck, harness: SQLiteHarness) -> None:
     @app.task
@@ -155,22 +238,6 @@ async def test_recovery_changes_no_schema_and_0_takes_it_back(app: Unstuck, harn
     assert await Jobs(harness.store).get_queue_status() == {
         "pending": 0, "processing": 0, "completed": 2, "failed": 0,
     }  # fmt: skip
-
-
-@pytest.mark.accepts("REC-064")
-async def test_a_recovered_job_is_leased_as_any_other(harness: SQLiteHarness) -> None:
-    old = await one_leased(harness.store, seconds=5.0)
-    await harness.age(10)
-    await Reaper(harness.store).recover()
-    await enqueued(harness.store)
-    both = await leased(harness.store, 2, owner="w2", seconds=60.0)
-
-    assert {(job.owner, job.status) for job in both} == {("w2", Status.PROCESSING)}
-    ends = [job.lease_until.timestamp() for job in both if job.lease_until]
-    assert ends == pytest.approx([ends[0]] * 2, abs=0.01)
-    [again] = [job for job in both if job.id == old.id]
-    assert again.fence > old.fence
-    assert (again.attempts, again.crashes) == (2, 1)
 
 
 @pytest.mark.accepts("REC-065", "REC-079")

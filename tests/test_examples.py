@@ -65,7 +65,8 @@ def test_a_page_shows_how_far_a_job_is_and_stops_another(tmp_path: Path) -> None
     waiting = {
         "status": "pending",
         "progress": None,
-        "why": "No worker takes queue 'default': start one that does.",
+        "why": "No worker takes queue 'default': start one that does. No worker is alive at all: one that was started has "
+        "ended, or never reached this store. See its output.",
     }
     assert (before, stopped, code) == ([waiting, waiting], {"cancelled": True}, 0)
     assert done == {"status": "completed", "result": "1000 rows"}

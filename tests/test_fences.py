@@ -1,9 +1,6 @@
 """A fence grows even if the clock went back: whatever gives a job a new one goes on from the old one."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-from support.postgres import Postgres
 
 from unstuck.store import Share, Store
 from unstuck.testing import PostgresHarness, SQLiteHarness
@@ -17,12 +14,6 @@ SHARES = {
     "at a time": Share(60.0, 1, at_a_time=9),
     "lanes": Share(60.0, 1, per_lane=9),
 }
-
-
-@pytest.fixture
-async def on_postgres(postgres_server: Postgres) -> AsyncIterator[PostgresHarness]:
-    async with PostgresHarness(postgres_server.url()) as harness:
-        yield harness
 
 
 async def fences(store: Store, share: Share) -> list[int]:

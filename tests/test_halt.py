@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -10,7 +11,7 @@ from support.spy import spied
 from support.waiting import until_async
 from support.work import at_work, burst
 
-from unstuck import Critical, Jobs, Status, StoreDamaged, Unstuck, Worker
+from unstuck import Jobs, Status, StoreDamaged, Unstuck, Worker
 from unstuck.model import Ref
 from unstuck.testing import SQLiteHarness
 from unstuck.testing.conformance.given import counts, states
@@ -25,7 +26,9 @@ def handler(started: list[str], go_on: asyncio.Event) -> Calls:
     async def call(name: str) -> str:
         started.append(name)
         if name == "critical":
-            raise Critical("the database is corrupt")
+            corrupt = sqlite3.DatabaseError("the database is corrupt")
+            corrupt.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise corrupt
         if name == "slow":
             await go_on.wait()
         return name

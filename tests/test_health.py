@@ -44,7 +44,6 @@ def test_the_worst_worker_decides(worst: str) -> None:
     assert ("worker sick: 5 failures in a row" in status.why) == (worst != "HEALTHY")
 
 
-@pytest.mark.accepts("EMB-088", "EMB-089")
 def test_what_workers_know_is_put_together() -> None:
     earlier, later = NOW - timedelta(seconds=90), NOW - timedelta(seconds=5)
     sick = Vitals()
@@ -139,7 +138,7 @@ def test_one_queue_is_judged_by_its_own_jobs_and_workers() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.accepts("EMB-087", "EMB-088")
+@pytest.mark.accepts("EMB-087")
 async def test_the_status_call_reads_what_workers_told_the_store(harness: SQLiteHarness) -> None:
     jobs, vitals = Jobs(harness.store), Vitals()
     for _ in range(5):
@@ -184,3 +183,21 @@ async def test_after_a_recovery_the_log_names_the_job_and_the_status_call_is_hea
 async def test_health_of_a_queue_that_cannot_be_is_refused(harness: SQLiteHarness) -> None:
     with pytest.raises(ConfigError, match="queue"):
         await Jobs(harness.store).get_health_status("no\nqueue")
+
+
+@pytest.mark.anyio
+async def test_a_queue_that_nobody_has_ever_used_is_not_healthy(harness: SQLiteHarness) -> None:
+    jobs = Jobs(harness.store)
+    await enqueued(harness.store, queue="mails", delay=60.0)
+    await harness.store.heartbeat(Worker(id="w", queues=("idle",)), [])
+
+    for queue in ("mails", "idle"):
+        assert (await jobs.strange(queue), (await jobs.get_health_status(queue)).status) == ("", "HEALTHY")
+    status = await jobs.get_health_status("mials")
+    assert (status.status, status.why) == (
+        "DEGRADED",
+        "queue 'mials' is not known, nobody has used it yet (did you mean 'mails'?)",
+    )
+    assert (await jobs.get_health_status("x")).why.endswith(
+        "nobody has used it yet (there are 'idle', 'mails')"
+    )

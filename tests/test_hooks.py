@@ -10,7 +10,7 @@ from support.spy import spied
 from support.waiting import until_async
 from support.work import at_work, burst
 
-from unstuck import Permanent, Status, Transient, Unstuck, Worker, current_job
+from unstuck import ConfigError, Permanent, Status, Transient, Unstuck, Worker, current_job
 from unstuck.context import Context
 
 pytestmark = pytest.mark.anyio
@@ -184,12 +184,34 @@ async def test_a_lifespan_that_fails_ends_the_worker_with_its_error_and_no_job_i
     handle = await work.enqueue()
     book = await spied(app)
     for run in (Worker(app).run, Worker(app).process_jobs):
-        with pytest.raises(RuntimeError, match="no such model"):
+        with pytest.raises(RuntimeError, match="no such model") as caught:
             await run()
+        [note] = caught.value.__notes__
+        assert note.startswith(f"lifespan 'broken' ({__name__}:")
 
     assert book.of("lease") == []
     assert await handle.status() is Status.PENDING
     assert (await handle.job()).fence == 0
+
+
+@pytest.mark.filterwarnings("error")
+async def test_a_lifespan_that_is_no_context_manager_is_told_with_its_name_and_what_to_write(
+    app: Unstuck,
+) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    async def awaited() -> None: ...
+
+    async def yields() -> AsyncIterator[None]:
+        yield
+
+    for bare, kind in ((awaited, "coroutine"), (yields, "async_generator")):
+        app.lifespans[:] = [bare]  # type: ignore[list-item]  # as if nobody had looked at it before
+        with pytest.raises(
+            ConfigError, match=rf"^lifespan '{bare.__name__}' \({__name__}:\d+\) .*{kind}.* write @"
+        ):
+            await burst(app)
 
 
 async def test_what_a_handler_says_inside_a_middleware_belongs_to_its_job(app: Unstuck) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 import apsw
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.waiting import until_async
+from support.work import at_work
 
 from unstuck import ConfigError, Reaper, Unstuck, open_store
 from unstuck.model import Health, Worker, completed
@@ -74,22 +76,44 @@ async def test_jobs_are_counted_by_queue_and_status(harness: SQLiteHarness) -> N
     )  # there from the start, so that rates are right
 
 
-@pytest.mark.accepts("REAP-062", "REAP-014", "REAP-024")
+@pytest.mark.accepts("REAP-014", "REAP-024")
 async def test_what_reapers_did_is_seen_from_outside(harness: SQLiteHarness) -> None:
     await one_leased(harness.store, max_attempts=1)
     await one_leased(harness.store, max_attempts=3)
+    await one_leased(harness.store, max_attempts=3)
     await harness.age(61)
-    assert (await served(harness.url))["unstuck_jobs", "q", "expired"] == 2
+    assert (await served(harness.url))["unstuck_jobs", "q", "expired"] == 3
     await Reaper(harness.store).recover()
     await harness.store.heartbeat(Worker(id="w1", queues=("q",), scan_ms=12.5), [])
 
     seen = await served(harness.url)
 
-    assert seen["reaper_requeues_total", "q"] == 1
+    assert seen["reaper_requeues_total", "q"] == 2
     assert seen["reaper_failures_total", "q"] == 1
     assert seen["reaper_scan_duration_ms", "w1"] == 12.5
     assert seen["unstuck_jobs", "q", "expired"] == 0
-    assert seen["unstuck_outcomes_total", "q", "crashed"] == 2
+    assert seen["unstuck_outcomes_total", "q", "crashed"] == 3
+
+
+@pytest.mark.accepts("REAP-062")
+async def test_what_a_worker_reaps_and_how_long_it_looks_is_seen_from_outside(
+    app: Unstuck, harness: SQLiteHarness
+) -> None:
+    for attempts in (1, 3, 3):
+        await one_leased(harness.store, max_attempts=attempts)
+    await harness.age(61)
+    app.task(name="task", queue="q", lease=20.0, heartbeat=0.3)(lambda: None)
+    seen: Samples = {}
+    async with at_work(app) as worker:
+
+        async def shown() -> bool:
+            seen.update(await served(harness.url))
+            return ("reaper_scan_duration_ms", worker.id) in seen
+
+        await until_async(shown, 15, "its scan")
+
+    assert 0 < seen["reaper_scan_duration_ms", worker.id] < 5000
+    assert (seen["reaper_requeues_total", "q"], seen["reaper_failures_total", "q"]) == (2, 1)
 
 
 async def test_workers_are_shown_while_they_live(harness: SQLiteHarness) -> None:

@@ -3,17 +3,21 @@
 import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command import Answer, said, unstuck
 from support.neo4j import PASSWORD, Neo4j
+from support.waiting import until_async
+from support.work import at_work
 
-from unstuck import ConfigError, Filter, Jobs, StoreError, open_store
+from unstuck import ConfigError, Filter, Jobs, StoreError, Unstuck, open_store
 from unstuck.embed_jobs import embed_jobs
 from unstuck.environ import embed_store
 from unstuck.model import completed, failed
 from unstuck.settings import load
 from unstuck.stores.neo4j import operate
+from unstuck.stores.neo4j.lines import Lines
 from unstuck.testing import Neo4jHarness
 from unstuck.testing.conformance.given import enqueued, leased, one_leased, states, trouble
 
@@ -102,6 +106,58 @@ def test_doctor_tells_of_a_healthy_store_and_fails_where_nobody_answers(
     assert "refuses us" in wrong.stderr
 
 
+def test_doctor_names_indexes_that_are_missing_and_init_makes_them_again(
+    neo4j_server: Neo4j, tmp_path: Path
+) -> None:
+    url = f"{neo4j_server.url()}?label=Dropped"
+    unstuck(tmp_path, "init", store=url)
+    for drop in ("INDEX Dropped_line", "CONSTRAINT Dropped_entity", "INDEX Dropped_status"):
+        neo4j_server.execute(f"DROP {drop}")
+    # One of another name is as good; one that lets two nodes be the same is not.
+    neo4j_server.execute("CREATE INDEX theirs FOR (j:Dropped) ON (j.status)")
+    neo4j_server.execute("CREATE INDEX plain FOR (j:Dropped) ON (j.entity_uid, j.model, j.version)")
+
+    broken = unstuck(tmp_path, "doctor", store=url)
+    assert broken.returncode == 1
+    assert "that are missing: Dropped_entity, Dropped_line: " in broken.stdout
+    assert "run: unstuck init" in broken.stdout
+    refused = unstuck(tmp_path, "init", store=url)
+    assert refused.returncode == 0, refused.stderr
+    assert "Dropped_entity is missing and cannot be made: " in refused.stderr
+    assert "Dropped_line was missing and has been made again" in refused.stderr
+    neo4j_server.execute("DROP INDEX plain")
+    assert (
+        unstuck(tmp_path, "init", store=url).stderr == "Dropped_entity was missing and has been made again\n"
+    )
+    assert unstuck(tmp_path, "init", store=url).stderr == ""
+    healthy = unstuck(tmp_path, "doctor", store=url)
+    assert healthy.returncode == 0, healthy.stdout
+
+
+async def test_a_job_whose_status_is_none_is_told_in_one_line_by_every_verb(
+    harness: Neo4jHarness, tmp_path: Path
+) -> None:
+    [bad, _] = await enqueued(harness.store, 2)
+    await harness.rows("MATCH (j:Harness {job_id: $id}) SET j.status = 'PENDING'", id=bad.id)
+
+    for verb in ("explain", "job", "retry", "cancel"):
+        answer = unstuck(tmp_path, verb, bad.id, store=harness.url)
+        assert (answer.returncode, answer.stdout) == (1, ""), verb
+        [line] = answer.stderr.splitlines()
+        assert f"job '{bad.id}' of queue '{bad.queue}' cannot be read (Invalid enum value 'PENDING'" in line
+    healthy = unstuck(tmp_path, "doctor", store=harness.url)
+    assert healthy.returncode == 1
+    assert (
+        f"1 job with the status 'PENDING', which is none: nobody will ever take such a job: q/{bad.id}"
+        in healthy.stdout
+    )
+    assert "WHERE j.status = 'PENDING' SET j.status = 'pending', or what it is" in healthy.stdout
+
+    await harness.rows("MATCH (j:Harness) WHERE j.status = 'PENDING' SET j.status = 'pending'")
+    assert "which is none" not in unstuck(tmp_path, "doctor", store=harness.url).stdout
+    assert len(await leased(harness.store, 2)) == 2
+
+
 def test_where_init_was_run_the_store_is_found_by_the_environment_and_jobs_by_their_id(
     neo4j_server: Neo4j, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,15 +221,31 @@ async def finished(harness: Neo4jHarness, count: int) -> None:
 
 
 @pytest.mark.accepts("EMB-023", "EMB-024", "EMB-025")
-async def test_cleanup_runs_through_apoc_and_the_log_says_so(
-    harness: Neo4jHarness, caplog: pytest.LogCaptureFixture
+async def test_the_cleanup_of_a_worker_runs_through_apoc_and_the_log_says_so(
+    harness: Neo4jHarness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await finished(harness, 450)
+    asked: list[str] = []
+    finish = operate._finished
+
+    async def watched(lines: Lines, name: str, which: Filter, limit: int) -> Any:
+        asked.append(lines.texts[name])
+        return await finish(lines, name, which, limit)
+
+    monkeypatch.setattr(operate, "_finished", watched)
+
+    async def cleaned() -> bool:
+        return await states(harness.store) == {"processing": 1}
 
     with caplog.at_level(logging.INFO, "unstuck.neo4j"):
-        assert await Jobs(harness.store).cleanup_jobs(days=14) == 450
+        async with Unstuck(harness.url) as app:
+            app.task(name="task", queue="q", retention=14)(lambda: None)
+            async with at_work(app):  # nobody asks it to clean up
+                await until_async(cleaned, 30, "the first cleanup")
 
     assert "cleanup of old jobs runs through APOC" in caplog.text
+    assert asked
+    assert all("CALL apoc.periodic.iterate" in text for text in asked)
     assert await states(harness.store) == {"processing": 1}
     assert await harness.rows("MATCH (e:HarnessEvent) RETURN count(e)") == [(0,)]
 

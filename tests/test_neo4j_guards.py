@@ -73,7 +73,7 @@ async def test_a_job_that_was_cancelled_meanwhile_stays_cancelled(harness: Neo4j
     await harness.age(2 * DAY)
     before = await look(harness.store, ref)
     facts = {"failure": "{}", "error": "x", "error_category": "PERMANENT", "error_code": "x"}
-    aside = facts | {"address": f"q/{ref.id}", "details": "{}", "payload": "{}"}
+    aside = facts | {"address": f"q/{ref.id}", "details": "{}", "payload": "{}", "task": "task"}
     store: Any = await harness.another()
     steps: dict[str, Step] = {
         "lease": lambda: leased(store),

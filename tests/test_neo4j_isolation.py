@@ -1,6 +1,7 @@
 """Embedding jobs in a database of their own: the graph does not notice them, and they do not notice the graph."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,21 @@ from support.neo4j import PASSWORD, Neo4j
 from support.waiting import until_async
 from support.work import at_work
 
-from unstuck import Filter, Jobs, Status, Unstuck, open_store
+from unstuck import (
+    ConfigError,
+    Filter,
+    Jobs,
+    Retry,
+    Status,
+    Unstuck,
+    Worker,
+    current_job,
+    open_store,
+    settings,
+)
 from unstuck.embed_jobs import embed_jobs
 from unstuck.model import NewJob, completed, failed
+from unstuck.profiles import embedding as profile
 from unstuck.store import Share
 from unstuck.testing import Neo4jHarness
 from unstuck.testing.conformance.given import trouble
@@ -133,17 +146,15 @@ async def test_wiping_the_queues_database_leaves_the_graph_intact_and_init_rebui
         assert again.created
 
 
-@pytest.mark.accepts("EMB-004", "EMB-002")
-async def test_a_worker_finds_the_database_by_its_own_address_and_credentials(
-    harness: Neo4jHarness, neo4j_server: Neo4j, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.accepts("EMB-004")
+async def test_a_worker_finds_the_database_by_its_own_address_name_and_credentials(
+    harness: Neo4jHarness, neo4j_server: Neo4j, graph: Neo4j, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environ(neo4j_server).items():
         monkeypatch.setenv(name, value)
-    from unstuck import settings
-    from unstuck.profiles import embedding as profile
-
-    url = settings.load(None, environ(neo4j_server)).store
+    url = settings.load(None, os.environ).store
     assert url is not None
+
     async with Unstuck(url) as app:
         app.queue("embedding", **profile())
 
@@ -160,9 +171,49 @@ async def test_a_worker_finds_the_database_by_its_own_address_and_credentials(
 
     assert sorted(job.result for job in found) == ["Ann m 1", "Bob m 1"]
     assert health.status == "HEALTHY"
-    assert (await harness.rows("CALL db.info() YIELD name RETURN name")) == [("embedding-jobs",)]
-    tokens = await harness.rows("MATCH (g:EmbedJobGrant) RETURN sum(g.count)")
-    assert tokens[0][0] <= 20
+    there = "MATCH (j:EmbedJob {status: 'completed'}) CALL db.info() YIELD name RETURN name, count(j)"
+    assert await harness.rows(there) == [("embedding-jobs", 2)]
+    with pytest.raises(ConfigError, match="there is no database 'embedding-jobs'"):
+        async with embed_jobs(environ(graph)):  # it has one, neo4j
+            pass
+    for credential in ("USERNAME", "PASSWORD"):
+        with pytest.raises(ConfigError, match="refuses us"):
+            async with embed_jobs(environ(neo4j_server) | {f"EMBED_JOB_DATABASE_{credential}": "another"}):
+                pass
+
+
+@pytest.mark.accepts("EMB-002")
+async def test_a_worker_leaves_leased_jobs_alone_tries_again_and_keeps_to_the_rate(
+    harness: Neo4jHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")  # its worker does not start without
+    jobs = Jobs(harness.store)
+    tries: list[tuple[str, int, str | None]] = []
+
+    async with Unstuck(harness.url) as app:
+        app.queue("embedding", **profile({"EMBEDDING_RATE_LIMIT_TOKENS": "2"}))
+
+        @app.task(name="embed", queue="embedding", retry=Retry(backoff=(0.0,)))
+        async def embed(entity_uid: str, model: str, version: str) -> None:
+            job = await jobs.get(current_job().id)
+            tries.append((entity_uid, job.attempts, job.owner))
+            if entity_uid == "Bob" and job.attempts == 1:
+                raise ConnectionResetError("gone")
+
+        await jobs.enqueue([embedding(name) for name in ("Ann", "Bob", "Cyd", "Dan")])
+        [theirs] = await jobs.store.lease({"embedding": Share(300.0, 1)}, 1, "another")
+        first, second = Worker(app), Worker(app)
+        ran = [await worker.process_jobs(10) for worker in (first, second)]
+        await harness.age(61)
+        ran.append(await second.process_jobs(10))
+        status = await jobs.get_queue_status()
+
+    assert theirs.id == "job of Ann"
+    assert ran == [2, 0, 2]  # in a minute
+    assert sorted(tries) == [
+        ("Bob", 1, first.id), ("Bob", 2, second.id), ("Cyd", 1, first.id), ("Dan", 1, second.id),
+    ]  # fmt: skip
+    assert status == {"pending": 0, "processing": 1, "completed": 3, "failed": 0}
 
 
 async def _completed(jobs: Jobs, number: int) -> bool:

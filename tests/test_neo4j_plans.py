@@ -32,6 +32,10 @@ RECLAIM = {
     for asked in steps.reclaiming(None, 30.0, 50, "reaper", None, [], 3600.0)
     for name, value in asked.params.items()
 }
+WAITING = 2000
+FILL = {
+    "status": "pending", "behind": "", "limit": 50, "queue": "embedding", "task": "embed", "lease": 1, "first": 0,
+}  # fmt: skip
 STATEMENTS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "lease": (("lease",), LEASE),
     "settle and lease": (("complete", "lease"), LEASE | {"completed": []}),
@@ -40,6 +44,7 @@ STATEMENTS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "work": (("work",), {"queues": ["q"]}),
     "heartbeat": (("heartbeat",), {"beats": [], "owner": "w", "facts": "{}", "remember": 60_000}),
     "settle": (("settle",), {"outcomes": [], "events": []}),
+    "fill": (("fill",), FILL),
     "place": (("place",), {"address": "q/1", "bound": 100}),
 }
 
@@ -88,7 +93,7 @@ async def test_statements_find_their_jobs_by_index(harness: Neo4jHarness, name: 
 async def test_two_hundred_thousand_finished_jobs_cost_a_lease_and_a_recovery_nothing(
     harness: Neo4jHarness,
 ) -> None:
-    await enqueued(harness.store, 2000)
+    await enqueued(harness.store, WAITING)
     await leased(harness.store, 10)
     before = {name: (await profile(harness, name))[1] for name in STATEMENTS}
 
@@ -97,7 +102,9 @@ async def test_two_hundred_thousand_finished_jobs_cost_a_lease_and_a_recovery_no
     for name in STATEMENTS:
         operators, hits = await profile(harness, name)
         assert not [one for one in operators if one in SCANS and name != "heartbeat"], name
-        assert hits <= 1.2 * before[name] + 10, f"{name}: {before[name]} hits before, {hits} now"
+        # To fill is to look at every job that waits, in an order of conditions that the planner may choose otherwise.
+        most = 20 * WAITING if name == "fill" else 1.2 * before[name] + 10
+        assert hits <= most, f"{name}: {before[name]} hits before, {hits} now"
     assert len(await leased(harness.store, 50)) == 50
     assert (await harness.store.reclaim(None, 30.0, 50, "reaper")).jobs == []
 

@@ -9,10 +9,11 @@ from support.neo4j import Neo4j
 
 from unstuck import Filter, Jobs, SchemaError, Status, open_store
 from unstuck.ids import keyed_id, new_id
-from unstuck.model import Beat, NewJob, Ref, Settled, Verdict, Worker, completed, released
+from unstuck.model import Beat, Category, NewJob, Ref, Settled, Verdict, Worker, completed, released
 from unstuck.store import Share, Store
 from unstuck.stores.neo4j import migrate
 from unstuck.stores.neo4j.lines import Lines
+from unstuck.stores.values import at
 from unstuck.testing import Neo4jHarness
 from unstuck.testing.conformance.given import look, trouble
 
@@ -113,6 +114,47 @@ async def test_a_job_of_others_without_an_end_is_adopted_and_not_lost(harness: O
     assert (job.id, job.owner) == ("processing-1", "old-worker")
 
 
+async def test_jobs_that_others_have_finished_since_are_found_by_all_that_they_leave_unsaid(
+    harness: OldDatabase,
+) -> None:
+    store = await harness.another()
+    jobs = Jobs(store)
+    [id_, _] = await harness.put("failed", 2, 3, error="CUDA out of memory", processed_at=ago(30 * 3600))
+    await harness.put("completed", 1, 1, processed_at=ago(30 * 3600))
+
+    dead = Filter(queue="embedding", task="embed", category=Category.PERMANENT, code="error", dead=True)
+    assert len((await jobs.find(dead)).jobs) == 2
+    assert (await jobs.get(id_, "embedding")).queue == "embedding"
+    assert "CUDA out of memory" in await jobs.explain(id_, "embedding")
+    for which in (Filter(), Filter(queue="embedding")):
+        assert len((await jobs.find(which)).jobs) == 3
+    for which in (
+        Filter(queue="other"),
+        Filter(task="other"),
+        Filter(code="timeout"),
+        Filter(category=Category.TRANSIENT),
+    ):
+        assert (await jobs.find(which)).jobs == []
+        assert await jobs.retry(which) == 0
+    assert await jobs.retry(Filter(queue="embedding", ids=(id_,))) == 1
+    assert await jobs.retry(dead) == 1
+    assert await jobs.cleanup_jobs(1, "embedding") == 1
+    assert len(await leased(store)) == 2
+
+
+async def test_a_job_that_others_have_just_made_can_be_edited(harness: OldDatabase) -> None:
+    store = await harness.another()
+    [id_] = await harness.put("pending", 1)
+    await harness.rows("MATCH (j:Old) REMOVE j.priority")
+
+    assert await Jobs(store).edit([id_], run_at=at(ago(-3600))) == 1
+    assert [event.queue for event in await store.events()] == ["embedding"]
+    assert await Jobs(store).edit([id_], run_at=at(ago(1))) == 1
+    await store.reclaim(None, 30.0, 10, "reaper")
+
+    assert [job.id for job in await leased(store)] == [id_]
+
+
 async def test_failed_jobs_of_others_are_shown_retried_and_cleaned(harness: OldDatabase) -> None:
     failed = {"error": "no such entity", "processed_at": ago(20 * 86400)}
     await harness.put("failed", 2, 3, **failed)
@@ -139,7 +181,7 @@ async def test_more_than_a_batch_is_filled_in_bounded_steps(
     async def noting(self: Lines, name: str, params: dict[str, Any], **options: Any) -> Any:
         answer = await ask(self, name, params, **options)
         if name == "fill":
-            filled.append(answer)
+            filled.append(answer[0])
         return answer
 
     monkeypatch.setattr(Lines, "ask", noting)

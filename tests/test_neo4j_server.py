@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from neo4j.exceptions import Neo4jError
 from support.neo4j import QUEUE, Neo4j
 from support.proxy import Proxy
+from support.unreadable import unreadable_is_told
 from support.waiting import until_async
 from support.workers import Workers
 
 from unstuck import ConfigError, Filter, SchemaError, Status, StoreUnavailable, open_store
 from unstuck.model import Beat, Settled, Verdict, Worker, completed, failed
 from unstuck.store import Share, Store
+from unstuck.stores.neo4j import lines
 from unstuck.testing import Neo4jHarness
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states, trouble
 
@@ -72,10 +75,10 @@ async def test_workers_go_on_by_themselves_when_the_server_was_killed_in_mid_run
 ) -> None:
     await workers.enqueue("step", 120, seconds=0.05, max_attempts=50)
     supervisor = workers.start("--processes", "2", "--recovery", "1")
-    await until_async(lambda: _ended(workers) >= 20, 90, "some jobs to end", supervisor.log)
+    await until_async(lambda: workers.ended() >= 20, 90, "some jobs to end", supervisor.log)
 
     await asyncio.to_thread(neo4j_server.kill9)
-    before = _ended(workers)
+    before = workers.ended()
     await asyncio.to_thread(neo4j_server.start)
     found = await workers.finished(300, supervisor)
 
@@ -86,10 +89,6 @@ async def test_workers_go_on_by_themselves_when_the_server_was_killed_in_mid_run
     assert all(crashes[id_] >= times for id_, times in again.items()), "a job ran twice, and nobody had died"
     assert (await counts(harness.store, "long")).totals["completed"] == 120
     assert await harness.store.verify() == []
-
-
-def _ended(workers: Workers) -> int:
-    return len({record.job for record in workers.ledger.read() if record.kind == "end"})
 
 
 @pytest.mark.long
@@ -182,19 +181,36 @@ async def test_a_beat_goes_through_although_connections_were_cut(store: Store, p
 
 
 async def test_a_record_that_cannot_be_read_is_put_aside_and_holds_up_nobody(harness: Neo4jHarness) -> None:
-    broken, twisted, fine = await enqueued(harness.store, 3)
-    await harness.rows("MATCH (j:Harness {job_id: $id}) SET j.payload = '{oops'", id=broken.id)
-    await harness.rows("MATCH (j:Harness {job_id: $id}) SET j.max_attempts = 'three'", id=twisted.id)
+    broken, twisted, numeric, listed, fine = await enqueued(harness.store, 5, payload={"a": 1})
+    damages = {
+        broken: ("payload: '{oops'", "{oops"),
+        twisted: ("max_attempts: 'three'", {"a": 1}),
+        numeric: ("payload: 7", "7"),
+        listed: ("task: ['a', 'b']", {"a": 1}),
+    }
+    for ref, (damage, _) in damages.items():
+        await harness.rows(f"MATCH (j:Harness {{job_id: $id}}) SET j += {{{damage}}}", id=ref.id)
 
-    assert [job.ref for job in await leased(harness.store, 3)] == [fine]
+    assert [job.ref for job in await leased(harness.store, 5)] == [fine]
 
-    for ref in (broken, twisted):
+    for ref, (_, payload) in damages.items():
         job = await look(harness.store, ref)
+        assert job.payload == payload
         assert job.status is Status.FAILED
         assert job.error is not None
         assert job.error.code == "unreadable"
         assert "quarantined" in [event.type for event in await harness.store.events(job=ref)]
     assert await harness.store.verify() == []
+
+
+@pytest.mark.parametrize("damage", ["status: 'PENDING'", "payload: '{oops'", "priority: 'high'"])
+async def test_a_record_that_cannot_be_read_is_left_out_of_listings_and_named_where_it_is_asked_for(
+    harness: Neo4jHarness, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, bad, last = await enqueued(harness.store, 3)
+    await harness.rows(f"MATCH (j:Harness {{job_id: $id}}) SET j += {{{damage}}}", id=bad.id)
+
+    await unreadable_is_told(harness.store, [last, first], bad, caplog)
 
 
 async def test_a_wiped_database_can_be_used_again_after_init_without_a_restart(harness: Neo4jHarness) -> None:
@@ -233,6 +249,25 @@ async def test_on_community_a_database_that_is_not_there_is_told_with_what_to_do
             await store.migrate()
         with pytest.raises(ConfigError, match="no database"):
             await store.lease({"q": Share(1.0, 1)}, 1, "w")
+
+
+async def test_why_a_database_could_not_be_made_is_told(
+    neo4j_server: Neo4j, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Enterprise, to one who may use databases but not make them."""
+    run = lines._run
+
+    async def forbidden(session: Any, text: str, *given: Any, **named: Any) -> Any:
+        if text.startswith("CREATE DATABASE"):
+            code = "Neo.ClientError.Security.Forbidden"
+            raise Neo4jError._hydrate_neo4j(code=code, message="Database creation is not allowed")
+        return await run(session, text, *given, **named)
+
+    monkeypatch.setattr(lines, "_run", forbidden)
+
+    async with open_store(neo4j_server.url().replace("embedding-jobs", "other-jobs")) as store:
+        with pytest.raises(ConfigError, match="the server refuses us: Database creation is not allowed"):
+            await store.migrate()
 
 
 @pytest.mark.parametrize(

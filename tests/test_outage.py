@@ -102,7 +102,7 @@ async def test_who_talks_a_lot_does_not_press_a_store_that_is_away(app: Unstuck)
         assert len(book.of("heartbeat")) < 15
 
 
-@pytest.mark.accepts("EMB-080", "EMB-082", "EMB-083")
+@pytest.mark.accepts("EMB-081", "EMB-082", "EMB-083")
 async def test_the_fifth_failure_in_a_row_shows_in_log_and_status_and_one_success_heals_it(
     app: Unstuck, harness: SQLiteHarness, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,7 +15,7 @@ from support.waiting import until_async
 from unstuck import SchemaError, StoreError, open_store
 from unstuck.model import Settled, completed
 from unstuck.stores.postgres import migrate as migrating
-from unstuck.stores.statements import statements
+from unstuck.stores.statements import indexes, statements
 from unstuck.testing import PostgresHarness
 from unstuck.testing.conformance.given import enqueued, leased, new, one_leased, states
 
@@ -103,6 +103,39 @@ async def test_a_schema_that_needs_a_newer_release_is_refused_and_one_that_does_
     await harness.rows("UPDATE {schema}.migrations SET needs = 98 WHERE version = 99")
     with pytest.raises(SchemaError, match=r"version 99 .*knows version 98.*upgrade unstuck"):
         await harness.store.migrate()
+    with pytest.raises(SchemaError, match=r"version 99 .*knows version 98.*upgrade unstuck"):
+        await open_store(harness.url).__aenter__()
+
+
+async def test_doctor_names_an_index_that_is_missing_and_the_command_that_makes_it_again(
+    harness: PostgresHarness,
+) -> None:
+    before = await harness.store.checkup()
+    await harness.rows("DROP INDEX {schema}.jobs_ready")
+    await harness.rows("DROP INDEX {schema}.jobs_finished")
+
+    lost = [finding for finding in await harness.store.checkup() if finding.level == "failure"]
+    assert [finding.what for finding in lost] == [
+        f"index {name} is missing: jobs are found slowly" for name in ("jobs_ready", "jobs_finished")
+    ]
+    for finding in lost:
+        for command in finding.fix.split("; "):
+            await harness.rows(command)
+
+    assert await harness.store.checkup() == before
+
+
+def test_an_index_that_a_later_migration_drops_is_not_missed() -> None:
+    migrations = [
+        "CREATE TABLE t (a int);\nCREATE INDEX one ON {schema}.t (a);\nCREATE UNIQUE INDEX two ON t (a);\n",
+        INDEX + "DROP INDEX CONCURRENTLY IF EXISTS {schema}.one;\n",
+        "DROP INDEX two;\nCREATE INDEX two ON t (b)\n    WHERE b > 0;\n",
+    ]
+
+    assert indexes(migrations) == {
+        "jobs_parent": "CREATE INDEX jobs_parent ON {schema}.jobs (parent)",
+        "two": "CREATE INDEX two ON t (b)\n    WHERE b > 0",
+    }
 
 
 async def test_an_index_that_is_made_concurrently_holds_up_nobody(

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -151,19 +150,19 @@ async def test_a_pause_returns_only_when_the_leases_that_did_not_see_it_have_end
 
 
 _LEASER = """
-import asyncio, json, sys, time
+import asyncio, json, pathlib, sys
 from unstuck import open_store
 from unstuck.store import Share
 
-async def main(url, owner):
+async def main(url, owner, paused):
     async with open_store(url) as store:
-        calls = []
-        while len(calls) < 3 or calls[-1][1] or calls[-2][1] or calls[-3][1]:
-            began = time.monotonic()
-            calls.append((began, len(await store.lease({"q": Share(60.0, 1)}, 1, owner))))
-            if len(calls) == 3:
+        before, after = [], []
+        while len(after) < 3:
+            calls = after if pathlib.Path(paused).exists() else before
+            calls.append(len(await store.lease({"q": Share(60.0, 1)}, 1, owner)))
+            if len(before) == 3:
                 print("leasing", flush=True)
-        print(json.dumps(calls))
+        print(json.dumps([sum(before), sum(after)]))
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -174,25 +173,25 @@ async def test_after_a_pause_none_of_eight_processes_leases_any_more(
 ) -> None:
     await enqueued(harness.store, 20_000)
     logs = [tmp_path / f"leaser-{number}.log" for number in range(8)]
+    flag = tmp_path / "paused"
     argv = [sys.executable, "-c", _LEASER, harness.url]
-    leasers = [Child([*argv, log.stem], log) for log in logs]
+    leasers = [Child([*argv, log.stem, str(flag)], log) for log in logs]
     try:
         for leaser in leasers:
             await leaser.until_line_async("leasing", 30)
         await harness.store.pause("q", "stop")
-        paused, held = time.monotonic(), (await counts(harness.store)).processing
+        held = (await counts(harness.store)).processing
+        flag.touch()
         codes = [await asyncio.to_thread(leaser.wait, 30) for leaser in leasers]
     finally:
         for leaser in leasers:
             leaser.close()
 
     assert codes == [0] * 8
-    calls = [json.loads(log.read_text().splitlines()[-1]) for log in logs]
-    after = [got for one in calls for began, got in one if began > paused]
-    assert len(after) >= 8
-    assert sum(after) == 0
+    leased = [json.loads(log.read_text().splitlines()[-1]) for log in logs]
+    assert sum(after for _, after in leased) == 0
     of = await counts(harness.store)
-    assert of.processing == held == sum(got for one in calls for _, got in one)
+    assert of.processing == held == sum(before for before, _ in leased)
     assert of.pending > 0, "they ran out of jobs before they were stopped"
 
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support.postgres import Postgres
+from support.unreadable import unreadable_is_told
 
 from unstuck.model import Status
 from unstuck.testing import PostgresHarness
@@ -39,6 +40,15 @@ async def test_a_record_that_cannot_be_read_is_put_aside_and_the_others_go_on(
     assert aside.error is not None
     assert aside.error.code == "unreadable"
     assert [event.type for event in await harness.store.events(job=bad)] == ["quarantined"]
+
+
+async def test_it_is_left_out_of_listings_and_named_where_it_is_asked_for(
+    harness: PostgresHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, bad, last = await enqueued(harness.store, 3)
+    await harness.rows("UPDATE {schema}.jobs SET payload = '1e999' WHERE id = %s", (bad.id,))
+
+    await unreadable_is_told(harness.store, [last, first], bad, caplog)
 
 
 async def test_one_whose_lease_ran_out_is_put_aside_by_the_reaper(harness: PostgresHarness) -> None:

@@ -109,7 +109,7 @@ async def test_the_jobs_of_a_killed_worker_are_done_by_another(
 
 
 @pytest.mark.long
-@pytest.mark.accepts("REC-047", "REC-081", "MQ-014")
+@pytest.mark.accepts("REC-047", "MQ-014")
 async def test_workers_killed_again_and_again_lose_nothing(
     harness: SQLiteHarness, ledger: Ledger, start: Start
 ) -> None:
@@ -130,7 +130,7 @@ async def test_workers_killed_again_and_again_lose_nothing(
     assert all(job.attempts - job.crashes == 1 for job in jobs), "a crash cost more or less than its attempt"
 
 
-@pytest.mark.accepts("REC-051", "REAP-002")
+@pytest.mark.accepts("REC-051")
 async def test_a_frozen_workers_late_result_is_refused(
     harness: SQLiteHarness, ledger: Ledger, start: Start
 ) -> None:
@@ -174,7 +174,6 @@ async def test_a_frozen_worker_that_wakes_in_time_keeps_its_job(
     assert ledger.started(ref.id) == 1
 
 
-@pytest.mark.accepts("EMB-070")
 async def test_a_job_longer_than_its_lease_is_kept_alive_by_beats(
     harness: SQLiteHarness, ledger: Ledger, start: Start
 ) -> None:

@@ -4,10 +4,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from support.work import burst
+from support.refusal import refusal
+from support.waiting import until_async
+from support.work import at_work, burst
 
-from unstuck import ConfigError, Filter, Jobs, Policy, Rate, Reaper, Retry, Unstuck, current_job
+from unstuck import Filter, Jobs, Policy, Rate, Reaper, Retry, Unstuck, current_job
 from unstuck.environ import default_retry
+from unstuck.health import HEARD_EVERY, WORKER_SILENT
 from unstuck.layout import terms
 from unstuck.model import Beat, Worker
 from unstuck.profiles import embedding, pipeline
@@ -15,12 +18,6 @@ from unstuck.store import Share
 from unstuck.testing import SQLiteHarness
 
 pytestmark = pytest.mark.anyio
-
-
-def refusal(call: Any, *args: Any) -> str:
-    with pytest.raises(ConfigError) as caught:
-        call(*args)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +82,9 @@ async def test_a_job_carries_the_environments_retries_unless_its_task_says_its_o
     tasks = [app.task(name="by_queue")(lambda: None)]
     monkeypatch.setenv("JOB_MAX_ATTEMPTS", "8")
     tasks.append(app.task(name="by_job")(lambda: None))
+    monkeypatch.setenv("JOB_BACKOFF_MS_BASE", "200")
+    tasks.append(app.task(name="by_base")(lambda: None))
+    monkeypatch.setenv("JOB_BACKOFF_MS_MAX", "800")
     tasks.append(app.task(name="by_number", retry=2)(lambda: None))
     tasks.append(app.task(name="by_itself", retry=Retry(attempts=4, backoff=(5.0,)))(lambda: None))
     for task in tasks:
@@ -94,17 +94,24 @@ async def test_a_job_carries_the_environments_retries_unless_its_task_says_its_o
     assert {job.task: (job.max_attempts, job.backoff) for job in jobs} == {
         "by_queue": (9, (0.1, 0.2, 0.3)),
         "by_job": (8, (0.1, 0.2, 0.3)),
-        "by_number": (2, (0.1, 0.2, 0.3)),
+        "by_base": (8, (0.2, 0.3)),
+        "by_number": (2, (0.2, 0.4, 0.8)),
         "by_itself": (4, (5.0,)),
     }
 
 
 @pytest.mark.accepts("EMB-151", "EMB-152")
-def test_embeddings_are_limited_to_20_a_minute_unless_the_environment_says_otherwise() -> None:
-    environ = {"EMBEDDING_RATE_LIMIT_TOKENS": "100", "EMBEDDING_RATE_LIMIT_INTERVAL": "1500"}
-
-    assert embedding({}).get("rate") == Rate(20, per=60.0)
-    assert embedding(environ).get("rate") == Rate(100, per=1.5)
+def test_embeddings_are_limited_to_20_a_minute_unless_the_environment_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("EMBEDDING_RATE_LIMIT_TOKENS", "EMBEDDING_RATE_LIMIT_INTERVAL")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    assert embedding().get("rate") == Rate(20, per=60.0)
+    monkeypatch.setenv(names[0], "100")
+    assert embedding().get("rate") == Rate(100, per=60.0)
+    monkeypatch.setenv(names[1], "1500")
+    assert embedding().get("rate") == Rate(100, per=1.5)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +176,22 @@ async def test_an_embedding_is_leased_for_five_minutes_and_again_with_each_beat(
     assert len(await Reaper(harness.store).recover()) == 1
 
 
+async def test_a_worker_of_long_leases_is_heard_of_often_enough_to_count_as_alive(
+    app: Unstuck, harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 2 * HEARD_EVERY < WORKER_SILENT < 120
+    monkeypatch.setattr("unstuck.worker.HEARD_EVERY", 0.05)
+    app.task(name="embed", queue="embedding", lease=300.0, heartbeat=120.0)(lambda: None)
+    heard: set[datetime | None] = set()
+
+    async def often() -> bool:
+        heard.update(worker.seen_at for worker in await harness.store.workers())
+        return len(heard) > 2
+
+    async with at_work(app):
+        await until_async(often, 30, "three beats of a worker")
+
+
 @pytest.mark.accepts("REAP-031", "REAP-032", "REAP-033")
 @pytest.mark.parametrize(
     ("environ", "leases"),
@@ -186,10 +209,12 @@ async def test_an_embedding_is_leased_for_five_minutes_and_again_with_each_beat(
     ],
 )
 async def test_a_stage_is_leased_for_its_factor_times_what_it_is_expected_to_take(
-    app: Unstuck, environ: dict[str, str], leases: dict[str, int]
+    app: Unstuck, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], leases: dict[str, int]
 ) -> None:
+    for variable, text in environ.items():
+        monkeypatch.setenv(variable, text)
     found = dict.fromkeys(leases, 0)
-    app.queue("media", **pipeline(environ))
+    app.queue("media", **pipeline())
 
     @app.task(queue="media")
     async def work() -> None:

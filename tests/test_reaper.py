@@ -7,81 +7,25 @@ import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from support.places import Both, Tables, held
 from support.spy import Book, Spied
 
 from unstuck import ConfigError, Status, StoreUnavailable
 from unstuck import reaper as module
-from unstuck.abilities import Judge, Reaped
+from unstuck.abilities import Reaped
 from unstuck.judge import judge
 from unstuck.kin import identity
 from unstuck.layout import Layout
-from unstuck.model import Job, Outcome, Settled, Worker
+from unstuck.model import Settled, Worker
 from unstuck.reaper import Reaper, _union
-from unstuck.store import Blind, Clock, Reclaimed, Store
+from unstuck.store import Blind, Reclaimed, Store
 from unstuck.testing import SQLiteHarness
 from unstuck.testing.conformance.given import enqueued, leased, look, one_leased
 
 pytestmark = pytest.mark.anyio
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-NOTHING = Reaped([], 0, None)
-
-
-def held(id_: str = "1", *, attempts: int = 3) -> Job:
-    """A job that fails if its worker is gone, unless it has attempts left of three."""
-    return Job(
-        queue="q",
-        id=id_,
-        task="t",
-        status=Status.PROCESSING,
-        created_at=NOW,
-        run_at=NOW,
-        attempts=attempts,
-        fence=1,
-        owner="w",
-    )
-
-
-class Tables:
-    """A place that says what it was told to, and notes what it was asked."""
-
-    def __init__(self, *answers: Reaped) -> None:
-        self.answers = list(answers)
-        self.asked: list[dict[str, Any]] = []
-        self.jump = 0.0  # seconds that its clock has been set ahead
-        self.uptime = math.inf
-        self.away = False
-
-    async def clock(self) -> Clock:
-        if self.away:
-            raise StoreUnavailable("it is away")
-        return Clock(NOW + timedelta(seconds=time.monotonic() + self.jump), self.uptime)
-
-    async def workers(self) -> list[Worker]:
-        return []
-
-    async def reap(self, judge: Judge, limit: int, **facts: Any) -> Reaped:
-        self.asked.append({"limit": limit} | facts)
-        return self.answers.pop(0) if self.answers else NOTHING
-
-
-class Both(Tables):
-    """A store of jobs beside such tables."""
-
-    def __init__(self, taken: Reclaimed, settled: list[Settled], *answers: Reaped) -> None:
-        super().__init__(*answers)
-        self.taken, self.settled = taken, settled
-        self.reclaims: list[tuple[Any, ...]] = []
-
-    async def reclaim(self, *args: Any, **facts: Any) -> Reclaimed:
-        self.reclaims.append((*args, facts))
-        return self.taken
-
-    async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
-        return self.settled[: len(outcomes)]
 
 
 def reaper_of(place: object, **options: Any) -> Reaper:
@@ -138,7 +82,6 @@ async def test_tables_are_opened_and_closed_with_the_block_and_nothing_runs_afte
         running = reaper._running
 
     assert opened[1:] == ["closed"]
-    assert running is not None
     assert running.done()
 
 
@@ -153,7 +96,9 @@ async def test_only_its_queues_are_looked_after(harness: SQLiteHarness) -> None:
     [other] = await leased(harness.store, queue="other", seconds=5.0)
     await harness.age(10)
 
-    assert [done.lease.ref for done in await Reaper(harness.store, queues=["q"]).recover()] == [mine.ref]
+    reaper = Reaper(harness.store, queues=["q"])
+    assert [done.lease.ref for done in await reaper.recover()] == [mine.ref]
+    assert reaper.troubles == (), "a store has no tables that could be in trouble"
     assert (await look(harness.store, other.ref)).status is Status.PROCESSING
 
 
@@ -164,13 +109,17 @@ async def test_what_it_asks_for_is_what_it_was_told_to_look_after() -> None:
 
     assert both.reclaims == [(["a"], 30.0, 200, "me", {"of": "w", "blind": [], "grace": 7.0})]
     assert both.asked == [{"limit": 200, "queues": ["a"], "of": "w", "blind": [], "grace": 7.0}]
+    assert both.judge(held()) == judge(held(), "w", "old age")
+    await reaper_of(both).recover()
+    assert both.asked[1:] == [{"limit": 200, "queues": None, "of": None, "blind": [], "grace": 3600.0}]
 
 
 async def test_a_store_and_tables_are_recovered_together_and_the_next_end_is_the_sooner_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, "unstuck.reaper")
     theirs = judge(held("theirs"))
-    both = Both(Reclaimed([held("ours")], 0, 9.0), [Settled.APPLIED], Reaped([theirs], 0, 4.0))
+    both = Both(Reclaimed([held("ours")], 2, 9.0), [Settled.APPLIED], Reaped([theirs], 0, 4.0))
     reaper = reaper_of(both)
     done = await reaper.recover()
 
@@ -180,6 +129,10 @@ async def test_a_store_and_tables_are_recovered_together_and_the_next_end_is_the
         "ours",
         "theirs",
     ]
+    assert "gave a lease to 2 jobs that were processed without one" in caplog.messages
+    both.taken = Reclaimed([], 0, 3.0)
+    await reaper.recover()
+    assert reaper._next_end == 3.0
     both.taken = Reclaimed([], 0, None)
     await reaper.recover()
     assert reaper._next_end is None
@@ -193,6 +146,11 @@ async def test_an_outcome_that_was_lost_is_not_ours_and_one_that_was_repeated_ra
 
     assert [outcome.lease.id for outcome in await reaper_of(both).recover()] == ["applied", "repeated"]
     assert [vars(record)["jobId"] for record in caplog.records if "alert" in vars(record)] == ["applied"]
+
+
+async def test_a_store_that_does_not_answer_for_every_job_is_not_believed() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        await reaper_of(Both(Reclaimed([held()], 0, None), [])).recover()
 
 
 async def test_batches_are_drained_and_troubles_and_adoptions_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -248,6 +206,19 @@ async def test_time_in_which_nobody_answered_us_is_not_held_against_workers() ->
     assert again.until > 0
 
 
+async def test_a_store_that_comes_and_goes_is_not_remembered_for_ever() -> None:
+    place = Tables()
+    reaper = reaper_of(place)
+    for _ in range(50):
+        place.away = True
+        with pytest.raises(StoreUnavailable):
+            await reaper.recover()
+        place.away = False
+        await reaper.recover()
+
+    assert len(await blind_after(place, reaper)) <= 32
+
+
 @pytest.mark.parametrize(("jump", "spans"), [(-100.0, 0), (0.0, 0), (2.0, 0), (100.0, 1)])
 async def test_a_clock_that_was_set_ahead_is_not_held_against_workers(
     jump: float, spans: int, caplog: pytest.LogCaptureFixture
@@ -255,6 +226,8 @@ async def test_a_clock_that_was_set_ahead_is_not_held_against_workers(
     place = Tables()
     reaper = reaper_of(place)
     await reaper.recover()
+    assert reaper._clocks is not None
+    reaper._clocks = (reaper._clocks[0] - 50.0, reaper._clocks[1] - 50.0)  # that was a while ago
     place.jump += jump
     blind = await blind_after(place, reaper)
 
@@ -274,7 +247,22 @@ async def test_the_time_before_a_server_started_is_not_held_against_workers(
     place = Tables()
     place.uptime = uptime
 
-    assert await blind_after(place, reaper_of(place)) == blind
+    for found, span in zip(await blind_after(place, reaper_of(place)), blind, strict=True):
+        assert found == pytest.approx(tuple(span))
+
+
+async def test_an_outage_in_which_the_server_was_started_anew_is_forgiven_once() -> None:
+    place = Tables()
+    reaper = reaper_of(place)
+    await reaper.recover()
+    reaper._answered -= 100.0
+    place.away = True
+    with pytest.raises(StoreUnavailable):
+        await reaper.recover()
+    place.away, place.uptime = False, 5.0
+
+    [span] = await blind_after(place, reaper)
+    assert span == pytest.approx((1e9, 0.0), abs=20.0)
 
 
 def test_blind_spans_are_joined_where_they_overlap_or_touch() -> None:
@@ -282,6 +270,7 @@ def test_blind_spans_are_joined_where_they_overlap_or_touch() -> None:
     assert _union([]) == []
 
 
+@pytest.mark.accepts("REAP-070")
 @pytest.mark.parametrize(
     ("kind", "facts", "least", "most"),
     [

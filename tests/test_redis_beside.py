@@ -3,18 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.bull import QUEUE, Bull, ours
-from support.node import NEWEST, OLDEST
 from support.redis import Redis
 from support.waiting import until_async
 from support.work import at_work, burst
 
-from unstuck import Filter, JobFailed, Status, Unstuck
-from unstuck.model import Beat, Ref, Settled, Verdict, Worker, completed
+from unstuck import Category, Filter, JobFailed, Status, Unstuck
+from unstuck.model import Beat, Failure, Ref, Settled, Verdict, Worker, completed, retried
 from unstuck.reaper import Reaper
 from unstuck.store import Share
 from unstuck.testing import RedisHarness
@@ -27,11 +25,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]  # the first may have
 async def harness(redis7: Redis) -> AsyncIterator[RedisHarness]:
     async with RedisHarness(redis7.url()) as harness:
         yield harness
-
-
-@pytest.fixture(params=[NEWEST, pytest.param(OLDEST, marks=pytest.mark.long)])
-def bull(request: pytest.FixtureRequest, redis7: Redis, harness: RedisHarness, tmp_path: Path) -> Bull:
-    return Bull(request.param, redis7, harness, tmp_path / "node.log")
 
 
 async def test_a_worker_of_nodes_takes_what_our_lease_lost_and_nothing_that_we_hold(
@@ -129,6 +122,54 @@ async def test_a_key_that_was_enqueued_twice_is_one_job_for_a_worker_of_nodes(
         assert sorted(ended) == sorted([first.id, other.id])
 
 
+@pytest.mark.parametrize("followed", [True, False])
+async def test_what_failed_at_nodes_is_retried_by_the_code_that_it_is_shown_with(
+    harness: RedisHarness, bull: Bull, followed: bool
+) -> None:
+    """Also one that had failed at ours before, with a code of its own, and whether or not a reaper was told of it."""
+    store = harness.store
+    await store.enqueue([ours("hopeless", max_attempts=2)])
+    [job] = await store.lease({QUEUE: Share(60.0, 1)}, 1, "w")
+    await store.settle(
+        [retried(job.lease, Failure(category=Category.CRITICAL, code="no", message="no"), 0.0)]
+    )
+    [theirs] = await bull.add(("hopeless", {}, {}))
+    if followed:
+        await Reaper(store).recover()
+    await bull.work(2)
+    if followed:
+        await Reaper(store).recover()
+
+    dead = (await store.find(Filter(queue=QUEUE, dead=True))).jobs
+    shown = {job.id: (job.error.category, job.error.code) for job in dead if job.error}
+    assert shown == dict.fromkeys(["hopeless-1", theirs], (Category.TRANSIENT, "failed"))
+    for other in (Filter(queue=QUEUE, code="no"), Filter(queue=QUEUE, category=Category.CRITICAL)):
+        assert (await store.find(other)).jobs == []
+        assert await store.requeue(other) == 0
+    assert len((await store.find(Filter(queue=QUEUE, category=Category.TRANSIENT))).jobs) == 2
+    assert await store.requeue(Filter(queue=QUEUE, code="failed")) == 2
+    # As long as they wait it is the last failure of ours that they are shown with.
+    assert [job.id for job in (await store.find(Filter(queue=QUEUE, code="no"))).jobs] == ["hopeless-1"]
+
+
+async def test_what_was_cancelled_put_back_and_then_failed_at_nodes_is_a_dead_letter(
+    harness: RedisHarness, bull: Bull
+) -> None:
+    store = harness.store
+    [answer] = await store.enqueue([ours("hopeless", max_attempts=1)])
+    await store.cancel([answer.ref])
+    assert (await store.find(Filter(queue=QUEUE, dead=True))).jobs == []
+    assert await store.requeue(Filter(queue=QUEUE)) == 1
+
+    await bull.work(1)
+
+    assert [(job.id, job.dead) for job in (await store.find(Filter(queue=QUEUE, dead=True))).jobs] == [
+        (answer.id, True)
+    ]
+    [of] = await store.count()
+    assert (of.failed, of.cancelled) == (1, 0)
+
+
 async def test_what_node_gave_two_attempts_fails_with_the_second_on_our_worker(
     harness: RedisHarness, bull: Bull
 ) -> None:
@@ -193,3 +234,47 @@ async def test_a_queue_keeps_as_many_events_and_finished_jobs_as_node_said(
     assert [job.id for job in failed] == [last], "the one of two hours ago was to go"
     await Reaper(harness.store).recover()
     assert await harness.store.verify() == []
+
+
+async def test_how_long_a_worker_of_nodes_still_holds_a_job_is_read_from_its_lock(
+    harness: RedisHarness,
+) -> None:
+    """As its scripts leave a job that runs: in the list, with who and since when, and a lock that ends."""
+    await harness.store.enqueue([ours("plain")])
+    [job] = (await harness.store.find(Filter())).jobs
+    base = harness.base(QUEUE)
+    await harness.client.zrem(f"{base}prioritized", job.id)
+    await harness.client.lpush(f"{base}active", job.id)
+    began = now() - timedelta(minutes=5)
+    await harness.client.hset(
+        base + job.id, mapping={"pb": "shrinker", "processedOn": round(began.timestamp() * 1000)}
+    )
+    [held] = (await harness.store.find(Filter(owner="shrinker"))).jobs
+    assert held.lease_until is None  # nobody holds it any more
+    await harness.client.set(f"{base}{job.id}:lock", "token", px=300_000)
+
+    [held] = (await harness.store.find(Filter(owner="shrinker"))).jobs
+    assert held.lease_until is not None
+    assert timedelta(minutes=4) < held.lease_until - now() <= timedelta(minutes=5)
+    assert held.started_at is not None
+    assert abs(held.started_at - began) < timedelta(seconds=1)
+    assert held.heartbeat_at is None
+    assert (await Reaper(harness.store).recover()) == []
+    await harness.client.persist(f"{base}{job.id}:lock")
+    assert (await harness.store.find(Filter(owner="shrinker"))).jobs[0].lease_until is None
+
+
+async def test_a_job_in_the_hands_of_a_worker_of_nodes_says_since_when_and_for_how_long(
+    harness: RedisHarness, bull: Bull
+) -> None:
+    await harness.store.enqueue([ours("plain")])
+    async with bull.at_work(slow=60_000):
+
+        async def held() -> bool:
+            return bool((await harness.store.find(Filter(status=Status.PROCESSING))).jobs)
+
+        await until_async(held, 30, "a worker of theirs to run it")
+        [job] = (await harness.store.find(Filter(status=Status.PROCESSING))).jobs
+        assert job.started_at is not None
+        assert job.lease_until is not None
+        assert job.lease_until > job.started_at

@@ -40,7 +40,7 @@ def test_nobody_there_is_said_in_one_line_with_the_address(run: Command, verb: t
     assert PASSWORD not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("verb", VERBS[2:], ids=lambda verb: verb[0])
+@pytest.mark.parametrize("verb", [*VERBS[2:], ("enqueue", "send", '{"to": "ann"}')], ids=lambda verb: verb[0])
 def test_a_server_that_loses_jobs_is_wrong_input(run: Command, verb: tuple[str, ...]) -> None:
     with Redis("redis", settings={"maxmemory-policy": "allkeys-lru"}) as server:
         done = run(*verb, store=server.url())
@@ -48,6 +48,26 @@ def test_a_server_that_loses_jobs_is_wrong_input(run: Command, verb: tuple[str, 
         [line] = done.stderr.splitlines()
         assert "CONFIG SET maxmemory-policy noeviction" in line
         assert run("init", store=f"{server.url()}?careless=yes").returncode == 0
+
+
+def test_a_server_that_began_to_lose_jobs_can_be_looked_at_and_mended(run: Command) -> None:
+    with Redis("redis") as server:
+        store = server.url()
+        id_ = run("enqueue", "fail", "--queue", "mail", store=store).stdout.strip()
+        server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        told = {
+            verb: run(*verb.split(), store=store)
+            for verb in (
+                "status", f"explain {id_}", f"job {id_}", "jobs", "dead", "top --once", "verify", "pause mail", "resume mail",
+                "retry --queue mail --yes", "release --owner nobody", "clean --yes", f"edit {id_} --priority 5", f"cancel {id_}",
+                f"retry {id_}",
+            )
+        }  # fmt: skip
+
+    assert {verb: (done.returncode, done.stderr) for verb, done in told.items()} == dict.fromkeys(
+        told, (0, "")
+    )
+    assert told[f"retry {id_}"].stdout == "retried 1 job\n"
 
 
 def test_a_queue_is_looked_at_paused_and_worked_off(run: Command, locked: Redis) -> None:

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 from support.redis import Redis
 
-from unstuck import Filter, Status, StoreError
-from unstuck.model import completed, failed, released
+from unstuck import Filter, Jobs, Status, StoreError, UnknownJob, UnreadableJob
+from unstuck.model import Settled, completed, failed, released, retried
 from unstuck.reaper import Reaper
 from unstuck.testing import RedisHarness
-from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, states, trouble
+from unstuck.testing.conformance.given import enqueued, leased, look, new, one_leased, states, trouble
 
 pytestmark = pytest.mark.anyio
 
@@ -213,6 +213,121 @@ async def test_an_entry_without_a_job_is_removed_with_an_event_wherever_it_is(ha
     assert sorted(map(str, await removed(harness))) == sorted(["plain", "runs", "waits", held.id])
     assert await states(harness.store) == {}
     assert await harness.store.verify() == []
+
+
+async def test_a_job_of_which_only_the_entry_is_left_is_told_of_and_removed_long_before_it_is_due(
+    harness: RedisHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, jobs = harness.store, Jobs(harness.store)
+    done = (await one_leased(store)).ref
+    await store.settle([failed((await look(store, done)).lease, trouble())])
+    lost = (await one_leased(store)).ref
+    await store.settle([retried((await look(store, lost)).lease, trouble(), 1800.0)])
+    [nameless, kept] = await enqueued(store, 2, delay=1800.0)
+    [waits] = await enqueued(store)
+    assert {event.job for event in await store.events()} == {done.id, lost.id}
+    await harness.client.delete(f"{harness.prefix}:q:{lost.id}")
+    for ref in (done, waits):
+        await harness.client.hdel(f"{harness.prefix}:q:{ref.id}", "name", "data", "error_at")
+    await harness.client.hdel(f"{harness.prefix}:q:{nameless.id}", "name")
+
+    told = f"job '{lost.id}' of queue 'q' cannot be read (only its entry is left: its data was evicted or deleted): enqueue it again"
+    for reading in (jobs.get, jobs.explain):
+        with pytest.raises(UnreadableJob) as caught:
+            await reading(lost.id)
+        assert str(caught.value) == told
+    assert [job.ref for job in (await jobs.find(Filter())).jobs] == [kept, nameless]
+    assert f"{told}; it is left out" in caplog.messages
+    page = await jobs.find(Filter(), limit=1)
+    assert (page.jobs, page.cursor is None) == ([], False)
+    assert [job.ref for job in (await jobs.find(Filter(), cursor=page.cursor)).jobs] == [kept, nameless]
+
+    await store.reclaim(["q"], 30.0, 10, "reaper")
+
+    assert sorted(map(str, await removed(harness))) == sorted([done.id, lost.id, waits.id])
+    with pytest.raises(UnknownJob):
+        await jobs.get(lost.id)
+    assert await states(store) == {"pending": 2}
+    assert await harness.client.hget(f"{harness.prefix}:q:{nameless.id}", "data") is not None
+    assert await store.verify() == []
+
+
+@pytest.mark.parametrize("place", ["late", "waits", "runs", "failed"])
+@pytest.mark.parametrize("stub", [False, True])
+async def test_a_job_that_is_enqueued_again_because_its_data_was_lost_runs_once(
+    harness: RedisHarness, place: str, stub: bool
+) -> None:
+    """Of the first one an entry is left, and after a promotion a hash without a name, too."""
+    store = harness.store
+    [ref] = await enqueued(store, key="order-1", delay=30.0 if place == "late" else 0.0)
+    if place in ("runs", "failed"):
+        [old] = await leased(store)
+    if place == "failed":
+        await store.settle([failed(old.lease, trouble())])
+    await harness.client.delete(f"{harness.prefix}:q:{ref.id}")
+    if stub:
+        await harness.client.hset(f"{harness.prefix}:q:{ref.id}", "delay", 0)
+
+    assert [answer.created for answer in await store.enqueue([new(key="order-1")])] == [True]
+    [job] = await leased(store, 5)
+    if place == "runs":
+        assert await store.settle([completed(old.lease)]) == [Settled.LOST]
+    assert await store.settle([completed(job.lease)]) == [Settled.APPLIED]
+    await harness.age(60.0)
+
+    assert (job.ref, await leased(store, 5)) == (ref, [])
+    assert await states(store) == {"completed": 1}
+    assert await store.verify() == []
+
+
+async def test_what_has_lost_its_data_is_not_counted_as_retried(harness: RedisHarness) -> None:
+    jobs = Jobs(harness.store)
+    lost, kept = [await one_leased(harness.store) for _ in range(2)]
+    await harness.store.settle([failed(job.lease, trouble()) for job in (lost, kept)])
+    await harness.client.delete(f"{harness.prefix}:q:{lost.id}")
+
+    assert await jobs.retry_failed_jobs("q") == 1
+    assert [job.ref for job in await leased(harness.store, 5)] == [kept.ref]
+
+
+async def a_minute_passes(harness: RedisHarness) -> None:
+    """Until a queue is swept again."""
+    await harness.client.delete(f"{harness.prefix}:q:unstuck:swept")
+
+
+async def test_what_is_left_of_a_job_goes_soon_after_its_entry(
+    harness: RedisHarness,
+) -> None:
+    """A lease does not search for events: it leaves that to the next look."""
+    store = harness.store
+    waits, runs = [await one_leased(store) for _ in range(2)]
+    await store.settle([retried(waits.lease, trouble(), 60.0), released(runs.lease)])
+    assert [job.ref for job in await leased(store)] == [runs.ref]
+    for job in (waits, runs):
+        await harness.client.delete(f"{harness.prefix}:q:{job.id}")
+    await harness.age(3600.0)
+    assert await leased(store) == []  # the one that is due now has a hash again: where it stood in line
+    await store.reclaim(["q"], 30.0, 10, "reaper")
+    await a_minute_passes(harness)
+    await store.reclaim(["q"], 30.0, 10, "reaper")
+
+    assert await store.verify() == []
+    assert {event.job for event in await store.events()} == {None}
+    for job in (waits, runs):
+        assert await harness.client.exists(f"{harness.prefix}:q:{job.id}") == 0
+
+
+async def test_a_sweep_goes_on_behind_the_last_job_that_it_looked_at(harness: RedisHarness) -> None:
+    """What it removes moves those behind it up."""
+    refs = await enqueued(harness.store, 1010, delay=1800.0)
+    lost = [*refs[:5], refs[1002]]
+    await harness.client.delete(*(f"{harness.prefix}:q:{ref.id}" for ref in lost))
+
+    await harness.store.reclaim(["q"], 30.0, 10, "reaper")
+    assert len(await removed(harness)) == 5
+    await a_minute_passes(harness)
+    await harness.store.reclaim(["q"], 30.0, 10, "reaper")
+    assert set(await removed(harness)) == {ref.id for ref in lost}
 
 
 async def test_a_job_that_is_in_no_list_gets_its_place_in_line_again(harness: RedisHarness) -> None:

@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from support.bull import QUEUE, Bull, ours
 from support.bullmq_python import produce
-from support.node import NEWEST, OLDEST
 from support.redis import Redis
 from support.waiting import until_async
 from support.work import at_work, burst
@@ -25,11 +23,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]  # the first may have
 async def harness(redis7: Redis) -> AsyncIterator[RedisHarness]:
     async with RedisHarness(redis7.url()) as harness:
         yield harness
-
-
-@pytest.fixture(params=[NEWEST, pytest.param(OLDEST, marks=pytest.mark.long)])
-def bull(request: pytest.FixtureRequest, redis7: Redis, harness: RedisHarness, tmp_path: Path) -> Bull:
-    return Bull(request.param, redis7, harness, tmp_path / "node.log")
 
 
 async def stored(harness: RedisHarness) -> dict[str, Job]:
@@ -132,6 +125,7 @@ async def test_our_worker_runs_what_bullmqs_package_for_python_enqueued(
     assert await harness.store.verify() == []
 
 
+@pytest.mark.accepts("MQ-001")
 async def test_a_worker_of_nodes_runs_what_we_enqueued(harness: RedisHarness, bull: Bull) -> None:
     await harness.store.enqueue(
         [
@@ -174,7 +168,7 @@ async def test_a_pause_holds_on_both_sides(harness: RedisHarness, bull: Bull) ->
     await harness.store.enqueue([ours("plain")])
     await bull.control("pause")
     assert await harness.store.lease({QUEUE: Share(60.0, 1)}, 1, "w") == []
-    assert (await harness.store.count())[0].paused == "paused"
+    assert (await harness.store.count())[0].paused == "without a reason, as BullMQ and its dashboards do"
     await bull.control("resume")
     assert len(await harness.store.lease({QUEUE: Share(60.0, 1)}, 1, "w")) == 1
 

@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 from support.bull import QUEUE, Bull, ours
 from support.command import unstuck
-from support.node import NEWEST, OLDEST
 from support.redis import Redis
 from support.waiting import until_async
 from support.work import burst
@@ -27,11 +26,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]  # the first may have
 async def harness(redis7: Redis) -> AsyncIterator[RedisHarness]:
     async with RedisHarness(redis7.url()) as harness:
         yield harness
-
-
-@pytest.fixture(params=[NEWEST, pytest.param(OLDEST, marks=pytest.mark.long)])
-def bull(request: pytest.FixtureRequest, redis7: Redis, harness: RedisHarness, tmp_path: Path) -> Bull:
-    return Bull(request.param, redis7, harness, tmp_path / "node.log")
 
 
 async def test_nodes_getters_and_listeners_see_our_jobs_as_they_are(
@@ -173,3 +167,14 @@ async def test_the_doctor_leads_to_the_cause_in_a_queue_that_only_node_used(
         await until_async(back, 20, "the stalled job to be done")
     after = [finding.what for finding in await harness.store.checkup() if finding.level == "failure"]
     assert after == []
+
+
+async def test_a_queue_that_only_node_used_is_known_to_the_command(
+    harness: RedisHarness, bull: Bull, tmp_path: Path
+) -> None:
+    await bull.add(("send", {}, {}))
+
+    misspelt = await asyncio.to_thread(unstuck, tmp_path, "pause", f"{QUEUE}x", store=harness.url)
+    paused = await asyncio.to_thread(unstuck, tmp_path, "pause", QUEUE, store=harness.url)
+
+    assert (misspelt.returncode, paused.returncode) == (2, 0), misspelt.stderr + paused.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from patient_app import LEASE
-from support.kin import processes
+from support.fleet import frozen_past_its_lease, killed_at_random
 from support.node import Node
 from support.processes import Child
 from support.redis import Redis
@@ -21,7 +21,7 @@ from support.waiting import until_async
 from support.workers import Workers, worker_of
 
 from unstuck import Filter, Status
-from unstuck.model import Job, Lease, Settled, completed
+from unstuck.model import Job
 from unstuck.testing import RedisHarness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -35,34 +35,8 @@ async def harness(redis7: Redis) -> AsyncIterator[RedisHarness]:
         yield harness
 
 
-def at_work(workers: Workers, supervisors: list[Child]) -> list[int]:
-    """The worker processes that run a job now."""
-    parents = {one.pid for one in supervisors}
-    running = {run.pid for run in workers.ledger.runs() if run.end is None}
-    return sorted(pid for pid, entry in processes().items() if entry.parent in parents and pid in running)
-
-
 async def test_workers_killed_at_random_lose_no_job_and_complete_each_once(workers: Workers) -> None:
-    await workers.enqueue("step", 150, seconds=0.1, max_attempts=50)
-    supervisors = [workers.start("--processes", "2", "--recovery", "1") for _ in range(2)]
-    chance = random.Random(4711)
-    for number in range(4):
-        await until_async(lambda: _ended(workers) >= (number + 1) * 18, 60, "some more jobs to end")  # noqa: B023
-        busy = await until_async(lambda: at_work(workers, supervisors), 20, "somebody to be at work")
-        victim = chance.choice(busy)
-        os.kill(victim, signal.SIGKILL)
-        workers.ledger.died(victim)
-
-    found = await workers.finished(300, supervisors[0])
-
-    assert Counter(job.status for job in found) == {Status.COMPLETED: 150}
-    crashes = {job.id: job.crashes for job in found}
-    assert sum(crashes.values()) >= 1, "nobody held a job when it was killed"
-    again = {id_: len(fences) - 1 for id_, fences in workers.ledger.doubles().items()}
-    assert all(crashes[id_] >= times for id_, times in again.items()), "a job ran twice, and nobody had died"
-    [of] = await workers.store.count()
-    assert (of.totals["completed"], of.totals["crashed"]) == (150, sum(crashes.values()))
-    assert await workers.store.verify() == []
+    await killed_at_random(workers, 150, 4)
 
 
 async def test_a_killed_workers_jobs_are_back_at_once(workers: Workers) -> None:
@@ -122,21 +96,7 @@ async def test_a_dead_hosts_jobs_are_with_another_within_their_lease_and_two_sec
 async def test_a_worker_frozen_past_its_lease_is_replaced_and_its_late_outcome_refused(
     workers: Workers,
 ) -> None:
-    [ref] = await workers.enqueue("block_the_loop", queue="short", seconds=1.0)
-    frozen = workers.start("--processes", "0", "--recovery", "1")
-    await workers.begun(ref, frozen)
-    frozen.pause()
-    other = workers.start("--processes", "0", "--recovery", "1")
-    await workers.over(ref, 30, other)
-    held = await workers.job(ref)
-    frozen.resume()
-    await frozen.until_line_async("its outcome is refused|the lease is lost")
-    late = Lease(*ref, min(run.fence for run in workers.ledger.runs()))
-    assert await workers.store.settle([completed(late)]) == [Settled.LOST]
-
-    job = await workers.over(ref, 30, other)
-    assert (job.status, job.attempts, job.crashes, job.lease) == (Status.COMPLETED, 2, 1, held.lease)
-    assert await workers.events(ref) == ["reaper:requeued"]
+    await frozen_past_its_lease(workers, over=True)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +156,3 @@ async def _all(harness: RedisHarness) -> list[Job]:
         found += page.jobs
         if (cursor := page.cursor) is None:
             return found
-
-
-def _ended(workers: Workers) -> int:
-    return len({record.job for record in workers.ledger.read() if record.kind == "end"})

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from support.node import Node
 from support.redis import Redis
-from support.redis_cluster import Cluster
+from support.redis_cluster import Cluster, outlives_a_master
 from support.waiting import until_async
-from support.work import at_work, burst
+from support.work import burst
 
 from unstuck import ConfigError, Filter, StoreUnavailable, Unstuck, open_store
 from unstuck.model import Event, Job, Settled, Worker, completed, released
@@ -45,34 +45,7 @@ def queues(cluster: Cluster, harness: RedisHarness) -> tuple[str, str]:
 async def test_one_worker_serves_queues_on_two_masters_and_goes_on_when_one_of_them_dies(
     cluster: Cluster, harness: RedisHarness, queues: tuple[str, str]
 ) -> None:
-    async with Unstuck(harness.url) as app:
-
-        @app.task(queue=queues[0])
-        async def first(n: int) -> int:
-            return n
-
-        @app.task(queue=queues[1])
-        async def second(n: int) -> int:
-            return n
-
-        async with at_work(app):
-            assert await (await first.enqueue(1)).result(30) == 1
-            assert await (await second.enqueue(2)).result(30) == 2
-            dead = cluster.master_of(harness.base(queues[0]))
-            await asyncio.to_thread(dead.kill9)
-            try:
-
-                async def again() -> int:
-                    try:
-                        return await (await first.enqueue(3)).result(5)
-                    except StoreUnavailable:
-                        return 0
-
-                assert await until_async(again, 60, "a job to be done again") == 3
-                assert await (await second.enqueue(4)).result(30) == 4
-            finally:
-                await asyncio.to_thread(dead.start)
-                await until_async(cluster.complete, 60, "the cluster to be complete again")
+    await outlives_a_master(cluster, harness, queues)
 
 
 async def test_the_best_ranks_of_all_queues_are_leased_first(

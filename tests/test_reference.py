@@ -211,6 +211,17 @@ def test_cancelling_ends_what_has_not_finished_and_is_an_outcome_of_nobody() -> 
     assert not model.cancel("a")
 
 
+def test_a_schedule_fires_for_later_slots_only_and_brings_its_jobs() -> None:
+    model = Model()
+
+    assert model.tick("s", 10.0, [new(id="a"), new(id="b")])
+    assert not model.tick("s", 10.0, [new(id="c")])
+    assert not model.tick("s", 9.0, [new(id="c")])
+    assert model.tick("t", 9.0, [])
+    assert model.tick("s", 11.0, [new(id="a")])
+    assert (model.slots, list(model.rows)) == ({"s": 11.0, "t": 9.0}, ["a", "b"])
+
+
 def test_only_what_has_finished_is_requeued_or_deleted() -> None:
     model = Model()
     lease = leased(model)

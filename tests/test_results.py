@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,19 +11,8 @@ import pytest
 from pydantic import BaseModel
 from support.work import burst
 
-from unstuck import (
-    JobFailed,
-    Permanent,
-    Retry,
-    Snooze,
-    Status,
-    Transient,
-    UnknownJob,
-    Unstuck,
-    current_job,
-)
+from unstuck import JobFailed, Permanent, Status, UnknownJob, Unstuck
 from unstuck.errors import PayloadError
-from unstuck.testing import inline
 
 pytestmark = pytest.mark.anyio
 
@@ -140,39 +129,3 @@ def test_a_job_is_found_by_its_id_without_an_event_loop(tmp_path: Path) -> None:
 
     assert app.job_sync(handle.id).status is Status.PENDING
     assert repr(handle) == f"SyncHandle(queue='default', id='{handle.id}')"
-
-
-async def test_inline_runs_retries_and_delayed_jobs_ahead_of_their_time(app: Unstuck) -> None:
-    @app.task(retry=Retry(attempts=3, backoff=(20, 30)))
-    async def third_time() -> int:
-        if current_job().attempt < 3:
-            raise Transient("not yet")
-        return current_job().attempt
-
-    @app.task
-    async def sleepy() -> None:
-        raise Snooze(25)
-
-    async with inline(app) as jobs:
-        retried = await third_time.enqueue()
-        delayed = await app.task(one).options(delay=timedelta(minutes=5)).enqueue()
-        await sleepy.enqueue()
-
-        await jobs.run()
-        assert (await retried.status(), (await retried.job()).attempts) == (Status.PENDING, 1)
-
-        await jobs.run(ahead=80)  # more than both waits, each lengthened by a fifth at most
-        assert (await retried.result(timeout=0), await delayed.status()) == (3, Status.PENDING)
-
-        await jobs.run(ahead=300)
-        assert await delayed.result(timeout=0) == ORDER
-
-
-async def test_inline_leaves_alone_what_is_held_back(app: Unstuck) -> None:
-    async with inline(app) as jobs:
-        handle = await app.task(one).enqueue()
-        await jobs.jobs.pause("default", "for now")
-
-        await jobs.run(ahead=3600)
-
-        assert await handle.status() is Status.PENDING

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.processes import Child
 from support.waiting import until_async
 
-from unstuck import Call, ConfigError, Filter, Schedule, Scheduler, Unstuck, open_store
+from unstuck import Call, ConfigError, Filter, Schedule, Scheduler, Unstuck, Worker, current_job, open_store
 from unstuck.ids import keyed_id
 from unstuck.model import Job, completed
 from unstuck.store import Store
@@ -263,6 +263,23 @@ async def test_the_job_is_as_the_call_says_with_a_key_of_its_slot(harness: SQLit
     assert job.key == f"schedule:s:{slot.isoformat()}"
     assert job.id == keyed_id(QUEUE, job.key)
     assert (job.payload, job.priority, job.lane, job.max_attempts) == ({"n": 1}, 3, "ann", 7)
+
+
+async def test_a_handler_knows_the_slot_it_was_fired_for(tmp_path: Path) -> None:
+    app = Unstuck(f"sqlite:///{tmp_path}/jobs.db")
+
+    @app.task
+    def report() -> datetime | None:
+        return current_job().slot
+
+    slot = utc(2026, 3, 29, 1)
+    fired: Call[datetime | None] = Call(schedule("daily", report.call()).job(slot), report.call().result)
+    others = [report.options(key=key).call() for key in ("schedule:s:soon", "schedule:s:2026-03-29", "s:s:s")]
+    async with app:
+        handles = await app.enqueue_many([fired, report.call(), *others])
+        await Worker(app, burst=True).run()
+
+        assert [await handle.result(5) for handle in handles] == [slot, None, None, None, None]
 
 
 async def test_a_slot_does_not_fire_again_when_its_job_was_deleted(harness: SQLiteHarness) -> None:

@@ -313,8 +313,23 @@ def test_the_file_does_not_say_a_retention_that_a_variable_must_say() -> None:
 
 
 def test_a_queue_that_only_the_file_knows_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    write("[queue.mial]\nlease = 90\n[queue.mail]\nlease = 80\n")
+    write("[queue.mial]\nlease = 90\n[queue.mail]\nlease = 80\n[queue.x]\n")
     policies = load(None, {}).policies({"mail": Policy(), "sums": Policy()})
 
     assert policies == {"mail": Policy(lease=80), "sums": Policy()}
-    assert caplog.messages == ["unstuck.toml speaks of queues that the app does not have: mial"]
+    assert caplog.messages == [
+        "unstuck.toml: queue.mial: no task of the app uses this queue: did you mean 'mail'?",
+        "unstuck.toml: queue.x: no task of the app uses this queue",
+    ]
+
+
+def test_all_queues_that_are_wrong_are_told_at_once() -> None:
+    write("[queue.mail]\nlease = 5\n[queue.sums]\nheartbeat = 30\n")
+
+    with pytest.raises(ConfigError) as caught:
+        load(None, {}).policies({"mail": Policy(), "sums": Policy()})
+
+    assert [part[:32] for part in str(caught.value).split("; ")] == [
+        "unstuck.toml: queue.mail: lease ",
+        "unstuck.toml: queue.sums: lease ",
+    ]

@@ -96,6 +96,8 @@ async def test_a_newer_schema_is_not_written_to(harness: SQLiteHarness) -> None:
 
     with pytest.raises(SchemaError, match=r"version 99.*upgrade"):
         await harness.store.migrate()
+    with pytest.raises(SchemaError, match=r"version 99.*upgrade"):
+        await open_store(harness.url).__aenter__()
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

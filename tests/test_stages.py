@@ -13,6 +13,7 @@ from unstuck import StoreUnavailable, Unstuck, current_job
 from unstuck.handle import Handle
 from unstuck.profiles import pipeline
 from unstuck.reaper import Reaper
+from unstuck.seconds import in_seconds
 from unstuck.testing import SQLiteHarness
 
 pytestmark = pytest.mark.anyio
@@ -91,7 +92,7 @@ async def test_a_job_that_falls_silent_in_a_long_stage_is_not_reaped_before_its_
 
 @pytest.mark.accepts("REAP-040", "REAP-041")
 async def test_a_running_job_beats_at_the_interval_of_its_queue(app: Unstuck) -> None:
-    assert 10.0 <= pipeline({})["heartbeat"] <= 15.0
+    assert 10.0 <= in_seconds(pipeline({})["heartbeat"]) <= 15.0
     beats: set[float] = set()
 
     @app.task(lease=5.0, heartbeat=0.3)

@@ -32,6 +32,22 @@ sys.stdin.read()
 """
 
 
+LIFE = """
+from contextlib import asynccontextmanager
+from unstuck import Unstuck
+app = Unstuck("sqlite:///fresh.db")
+
+@app.task
+async def send() -> None: ...
+
+@app.lifespan
+@asynccontextmanager
+async def pool():
+    raise RuntimeError("no password for the pool")
+    yield
+"""
+
+
 @contextmanager
 def locked(harness: SQLiteHarness) -> Iterator[None]:
     """The store's file as another process leaves it that takes long over its transaction."""
@@ -71,6 +87,32 @@ async def test_a_worker_that_dies_again_and_again_is_started_later_and_later(wor
     assert "died: exit code 9" in supervisor.log.read_text()
     supervisor.terminate()  # in the middle of a pause
     assert supervisor.wait(5) == 0
+
+
+async def test_a_store_that_hangs_does_not_hold_up_the_next_worker(
+    workers: Workers, harness: SQLiteHarness
+) -> None:
+    [ref] = await workers.enqueue("step", seconds=600.0, max_crashes=1)
+    supervisor = workers.start()
+    await workers.begun(ref, supervisor)
+    with locked(harness):
+        os.kill(worker_of(supervisor), signal.SIGKILL)
+        await supervisor.until_line_async("starting another worker in 0.0 s", 10)
+
+    job = await workers.over(ref, 15, supervisor)
+    assert job.error
+    assert (job.status, job.error.reason) == (Status.FAILED, "signal SIGKILL")
+
+
+async def test_a_lifespan_that_fails_is_tried_later_and_later(workers: Workers, tmp_path: Path) -> None:
+    (tmp_path / "life.py").write_text(LIFE)
+    supervisor = workers.start(app="life:app")
+    until(lambda: len(lines(supervisor, "starting another worker in")) >= 3, 20, "3 tries", supervisor.log)
+
+    assert lines(supervisor, r"starting another worker in ([0-9.]+) s")[:3] == ["0.0", "0.5", "1.0"]
+    assert not lines(supervisor, "(?m)^Traceback|will try again|will run out")
+    supervisor.terminate()
+    supervisor.wait(10)
 
 
 async def test_a_halt_is_never_answered_with_a_restart(workers: Workers) -> None:

@@ -1,11 +1,13 @@
 """Tables with other names, words, types and fewer columns than most; and layouts that cannot be."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from support.postgres import Postgres
 from support.product import Product, product, recovery, tables, types
+from support.waiting import until_async
 from support.work import burst
 
 from unstuck import ConfigError, Layout, Reaper, SchemaError, Terms, Unstuck, open_store
@@ -198,14 +200,23 @@ def test_a_layout_that_cannot_be_is_refused(how: dict[str, Any], told: str) -> N
     assert told in str(caught.value)
 
 
+@pytest.mark.accepts("REAP-072")
 async def test_a_reaper_inside_an_application_looks_after_tables(postgres_server: Postgres) -> None:
     with pytest.raises(ConfigError, match="tables of yours can only be on PostgreSQL"):
         open_tables("sqlite:///jobs.db", [Layout("jobs")])
     async with product(postgres_server) as shop:
         id_ = await shop.stuck(lease_expires_at=-1, last_heartbeat_at=-1.5)
-        async with Reaper(shop.url, tables=["jobs", Layout("asr_jobs")]) as reaper:
+        before = asyncio.all_tasks()
+        async with Reaper(shop.url, tables=["jobs", Layout("asr_jobs")], interval=0.3) as reaper:
             assert await shop.status(id_) == "queued"
             assert reaper.scan_ms is not None
+            later = await shop.stuck("asr_jobs", lease_expires_at=-1, last_heartbeat_at=-1.5)
+
+            async def put_back() -> bool:
+                return await shop.status(later, "asr_jobs") == "queued"
+
+            await until_async(put_back, 10, "the next round")
+        assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.product import TABLES, Product, taken, types
@@ -10,19 +10,14 @@ from support.sessions import session
 from support.waiting import until_async
 
 from unstuck import ConfigError, Jobs, Reaper, SchemaError, open_store
+from unstuck.doctor import doctor
 from unstuck.model import Beat, Filter, Lease, Ref, Status, Verdict, Worker, completed, released
 from unstuck.store import Share, Store
 from unstuck.stores.postgres.adopting import AdoptingStore
 from unstuck.testing.conformance.given import new
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def store(shop: Product) -> AsyncIterator[Store]:
-    async with open_store(shop.url + TABLES) as opened:
-        await opened.migrate()
-        yield opened
+KINDS = ("unknown", "timeout", "FFMPEG", "cancelled")
 
 
 async def test_operators_see_and_change_rows_as_they_do_jobs(shop: Product, store: Store) -> None:
@@ -40,8 +35,11 @@ async def test_operators_see_and_change_rows_as_they_do_jobs(shop: Product, stor
     page = await jobs.find(Filter(queue="jobs"), 3)
     rest = await jobs.find(Filter(queue="jobs"), 3, page.cursor)
     assert [job.id for job in [*page.jobs, *rest.jobs]] == ids[::-1]
-    assert await jobs.retry_failed_jobs() == 0  # nobody wants those back
-    assert await jobs.retry(Filter(queue="jobs", status=Status.FAILED)) == 2
+    assert await jobs.retry_failed_jobs("jobs") == 0  # nobody wants those back
+    everywhere = Filter(status=Status.FAILED)
+    assert (await jobs.matching(everywhere), await jobs.retry(everywhere)) == ({}, 0)  # no table is meant
+    assert await jobs.retry(Filter(ids=(ids[1],))) == 1
+    assert await jobs.retry(Filter(queue="jobs", status=Status.FAILED)) == 1
     assert types(await shop.events(ids[0])) == ["leased", "cancelled", "requeued"]
     assert [event.type for event in await jobs.events(job=first.ref)] == ["leased", "cancelled", "requeued"]
 
@@ -65,9 +63,79 @@ async def test_totals_count_every_row_that_ended(shop: Product, store: Store) ->
 
     await store.settle([completed(first.lease), completed(second.lease), released(third.lease)])
     await store.settle([completed(fourth.lease)])
+    assert await store.cancel([third.ref, fourth.ref]) == 1
 
     [counts] = [of for of in await store.count() if of.queue == "jobs"]
-    assert counts.totals == {"completed": 3, "released": 1}
+    assert counts.totals == {"completed": 3, "released": 1, "cancelled": 1}
+
+
+async def test_a_row_that_failed_says_why_and_is_found_by_it(shop: Product, store: Store) -> None:
+    reaped = {"fail_code": "timeout", "fail_reason": "lease_expired", "error_message": "no beat for 5 min"}
+    theirs = {"error_code": "FFMPEG", "error_message": "exit code 1, token=s3cr3tvalue"}
+    why: dict[str | None, tuple[str, str, str] | None] = {
+        await shop.add(status="failed", **reaped): ("timeout", "lease_expired", "no beat for 5 min"),
+        await shop.add(status="failed", **theirs): ("FFMPEG", "", "exit code 1, token=[redacted]"),
+        await shop.add(status="failed", fail_reason="oops"): ("unknown", "oops", "oops"),
+        await shop.add(status="failed"): ("unknown", "", "the row does not say why"),
+        await shop.add(status="done", **reaped): None,  # it went well in the end
+    }
+
+    found = (await store.find(Filter(queue="jobs"))).jobs
+    told = {job.id: job.error and (job.error.code, job.error.reason, job.error.message) for job in found}
+    assert told == why
+    [dead] = [one for one in await doctor(store, seconds=0) if "dead letters" in one.what]
+    assert "4 dead letters in queue jobs: 2 unknown, " in dead.what
+    assert dead.fix.endswith("unstuck retry --code unknown --queue jobs")
+    for code, number in zip(KINDS, (2, 1, 1, 0), strict=True):
+        assert len((await store.find(Filter(queue="jobs", code=code))).jobs) == number, (
+            "what is done has no error"
+        )
+    retried = [await store.requeue(Filter(queue="jobs", dead=True, code=code)) for code in KINDS]
+    assert retried == [2, 1, 1, 0]
+
+
+async def test_a_row_that_was_cancelled_is_known_as_such(shop: Product, store: Store) -> None:
+    await shop.say("ALTER TABLE jobs DROP COLUMN fail_code")  # one of two that say so is enough
+    id_ = await shop.add()
+    await store.cancel([Ref("jobs", id_)])
+
+    assert (await Jobs(store).get(id_)).cancelled
+    [counts] = [of for of in await store.count() if of.queue == "jobs"]
+    assert (counts.failed, counts.cancelled) == (1, 1)
+    assert await store.requeue(Filter(queue="jobs", dead=True)) == 0
+
+
+@pytest.mark.parametrize("type_", ["timestamptz", "timestamp"])
+async def test_rows_that_wait_can_be_given_another_time(shop: Product, store: Store, type_: str) -> None:
+    await shop.say(f"ALTER TABLE jobs ALTER next_earliest_run_at TYPE {type_}")
+    jobs = Jobs(store)
+    ids = [await shop.add(status=word) for word in ("queued", "processing", "done")]
+    await store.enqueue([new(queue="mail", id="ours")])
+    later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+
+    assert await jobs.edit([*ids, "ours"], run_at=later) == 2
+
+    assert [(await jobs.get(id_)).run_at == later for id_ in (*ids, "ours")] == [True, False, False, True]
+    assert types(await shop.events(ids[0])) == ["edited"]
+    assert await taken(store) == []
+    assert await jobs.edit(ids, run_at=later - timedelta(hours=2)) == 1
+    assert [job.id for job in await taken(store)] == [ids[0]]
+
+
+async def test_what_a_row_has_no_column_for_is_refused_before_anything_is_edited(
+    shop: Product, store: Store
+) -> None:
+    id_, later = await shop.add(), datetime.now(UTC) + timedelta(hours=1)
+    await store.enqueue([new(queue="mail", id="ours")])
+    before = await store.find(Filter(ids=("ours",), queue="mail"))
+
+    with pytest.raises(ConfigError, match="rows of table jobs have no priority: give them another time"):
+        await Jobs(store).edit([id_, "ours"], priority=3, run_at=later)
+    await shop.say("ALTER TABLE jobs DROP COLUMN next_earliest_run_at")
+    async with open_store(shop.url + TABLES) as anew:
+        with pytest.raises(ConfigError, match="table jobs has no column next_earliest_run_at"):
+            await Jobs(anew).edit([id_, "ours"], run_at=later)
+    assert await store.find(Filter(ids=("ours",), queue="mail")) == before
 
 
 async def test_a_pause_stops_claims_and_a_limit_bounds_what_runs(shop: Product, store: Store) -> None:
@@ -197,3 +265,22 @@ async def test_a_table_that_lost_a_column_is_told_and_worked_on_again_when_it_is
     await shop.say("UPDATE jobs SET status = 'queued'")
     assert [job.id for job in await taken(store)] == [id_]
     assert isinstance(store, AdoptingStore)
+
+
+async def test_a_row_that_beats_and_renews_nothing_is_told_of_with_both_times(
+    shop: Product, store: Store
+) -> None:
+    hangs = await shop.stuck(locked_by="cutter-1", lease_expires_at=-72_000, last_heartbeat_at=-3)
+    await shop.stuck(lease_expires_at=-1800, last_heartbeat_at=-3)  # longer than it said, but not for long
+    await shop.stuck(lease_expires_at=-72_000, last_heartbeat_at=-71_000)  # any reaper takes it back
+    await shop.stuck(lease_expires_at=600, last_heartbeat_at=-3)
+
+    [told] = [one for one in await store.checkup() if "is not renewed" in one.what]
+    assert told.what.startswith(f"row {hangs} of table jobs, held by cutter-1, beat ")
+    assert " ago, but its lease ended 20 h ago" in told.what
+    assert "the same" not in told.what
+    assert "300 s after its last beat" in told.fix
+    job = await Jobs(store).get(hangs)
+    assert job.heartbeat_at is not None
+    assert job.lease_until is not None
+    assert 71_000 < (job.heartbeat_at - job.lease_until).total_seconds() < 72_000, "what explain goes by"

@@ -1,7 +1,9 @@
 """The whole of it with real processes: workers that are killed and frozen, a reaper service, and a row's history."""
 
+import asyncio
 import os
 import signal
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from support.command import COMMAND
 from support.processes import Child
 from support.product import Product, types
+from support.servers import free_port
 from support.waiting import until_async
 
 pytestmark = pytest.mark.anyio
@@ -55,10 +58,18 @@ def fences(events: list[dict[str, Any]]) -> list[int]:
     return [event["details"]["fence"] for event in events if event["type"] == "leased"]
 
 
+def scraped(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
 @pytest.mark.accepts("REAP-003", "REAP-100")
 async def test_a_row_outlives_killed_and_frozen_workers_and_ends_once(shop: Product, tmp_path: Path) -> None:
     id_ = await shop.add(source_key="a.mp4")
     reaper = [COMMAND, "reap", "--store", shop.url, "--table", "jobs", "--interval", "1"]
+    port = free_port()
+    reaper += ["--metrics-port", str(port)]
     with (
         Child(reaper, tmp_path / "reaper.log") as service,
         worker(shop, tmp_path, "first", "--processes", "0", "--recovery", "0") as first,
@@ -98,6 +109,10 @@ async def test_a_row_outlives_killed_and_frozen_workers_and_ends_once(shop: Prod
                 await second.until_line_async("lost", 20)
                 third.terminate()
                 third.wait(20)
+        metrics = await asyncio.to_thread(scraped, port)
+        assert 'reaper_requeues_total{queue="jobs"} 2.0' in metrics
+        assert 'reaper_failures_total{queue="jobs"} 0.0' in metrics
+        assert 'reaper_scan_duration_ms{worker="reaper-' in metrics
         service.terminate()
         assert service.wait(20) == 0
 

@@ -93,6 +93,7 @@ async def expire(shop: Product, done: asyncio.Event) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.accepts("REAP-091")
 async def test_claims_beats_and_twenty_reapers_at_once_leave_a_history_that_adds_up(
     postgres_server: Postgres,
 ) -> None:

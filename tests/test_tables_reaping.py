@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from unstuck import Layout, Reaper
 from unstuck.model import Outcome
 
 pytestmark = pytest.mark.anyio
+BY_QUEUE = {
+    "QUEUE_MAX_ATTEMPTS": "2", "QUEUE_RETRY_BACKOFF_MS_BASE": "3000", "QUEUE_RETRY_BACKOFF_MS_MAX": "15000",
+}  # fmt: skip
 
 
 async def reap(shop: Product, *named: str | Layout, **how: Any) -> list[Outcome]:
@@ -25,18 +29,20 @@ async def reap(shop: Product, *named: str | Layout, **how: Any) -> list[Outcome]
 
 
 @pytest.mark.accepts("REAP-010", "REAP-011", "REAP-012")
-@pytest.mark.parametrize("table", ["jobs", "asr_jobs"])
-async def test_a_row_whose_worker_died_is_put_back_and_unlocked_and_waits(shop: Product, table: str) -> None:
-    id_ = await shop.stuck(table)
+@pytest.mark.parametrize(("table", "attempts", "step"), [("jobs", 1, 30), ("asr_jobs", 2, 120)])
+async def test_a_row_whose_worker_died_is_put_back_and_unlocked_and_waits(
+    shop: Product, table: str, attempts: int, step: int
+) -> None:
+    id_ = await shop.stuck(table, attempt_count=attempts)
 
     assert [outcome.lease.id for outcome in await reap(shop)] == [id_]
     row = await shop.row(id_, table)
-    assert (row["status"], row["attempt_count"], row["max_attempts"]) == ("queued", 1, 3)
+    assert (row["status"], row["attempt_count"], row["max_attempts"]) == ("queued", attempts, 3)
     assert (row["locked_by"], row["lease_expires_at"], row["last_heartbeat_at"]) == (None, None, None)
     assert (row["fail_code"], row["error_code"]) == (None, None)
     wait = await shop.left(id_, "next_earliest_run_at", table)
     assert wait is not None
-    assert 29 < wait <= 36
+    assert step - 1 < wait <= 1.2 * step
 
 
 @pytest.mark.accepts("REAP-020", "REAP-021", "REAP-022")
@@ -79,13 +85,21 @@ async def test_a_row_that_was_put_back_has_one_event_that_says_why(shop: Product
 async def test_a_row_that_failed_has_an_event_with_its_diagnosis_and_an_alert(
     shop: Product, caplog: pytest.LogCaptureFixture
 ) -> None:
-    id_ = await shop.stuck(attempt_count=3)
+    id_ = await shop.stuck(attempt_count=3, stage="burnin")
+    [times] = await shop.say("SELECT last_heartbeat_at, lease_expires_at FROM jobs")
+    heard, end = (time.astimezone(UTC) for time in times)
 
     await reap(shop)
 
+    message = (await shop.row(id_))["error_message"]
+    assert (
+        message == f"worker clipper-1 was heard last at {heard:%Y-%m-%d %H:%M:%S} UTC, and its lease ran out"
+    )
     told, alert = await shop.events(id_)
     assert (told["type"], alert["type"]) == ("reaper:failed(timeout)", "alert")
-    assert (told["details"]["worker"], told["details"]["attempts"]) == ("clipper-1", 3)
+    details = told["details"]
+    assert (details["worker"], details["stage"], details["attempts"]) == ("clipper-1", "burnin", 3)
+    assert (details["heartbeat_at"], details["lease_until"]) == (heard.isoformat(), end.isoformat())
     assert alert["details"]["alert"] == "dead_letter"
     assert f"alert dead_letter: job {id_} of queue jobs" in caplog.text
 
@@ -108,23 +122,34 @@ async def test_each_time_a_row_waits_longer(shop: Product) -> None:
         assert step - 1 < wait <= 1.2 * step
 
 
+@pytest.mark.accepts("REAP-073", "REAP-074")
+@pytest.mark.parametrize(
+    ("environ", "steps", "most"),
+    [
+        ({}, (30, 120, 600), 3),
+        (BY_QUEUE, (3, 12, 15), 2),
+        (BY_QUEUE | {"JOB_MAX_ATTEMPTS": "4"}, (3, 12, 15), 4),
+        (BY_QUEUE | {"JOB_BACKOFF_MS_BASE": "8000"}, (8, 15, 15), 2),
+        (BY_QUEUE | {"JOB_BACKOFF_MS_MAX": "40000"}, (3, 12, 40), 2),
+    ],
+    ids=lambda facts: " ".join(facts) if isinstance(facts, dict) else "",
+)
 async def test_the_environment_says_how_long_rows_wait_and_how_often_they_are_tried(
-    shop: Product, monkeypatch: pytest.MonkeyPatch
+    shop: Product, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], steps: tuple[int, ...], most: int
 ) -> None:
-    monkeypatch.setenv("JOB_BACKOFF_MS_BASE", "2000")
-    monkeypatch.setenv("JOB_BACKOFF_MS_MAX", "20000")
-    monkeypatch.setenv("QUEUE_MAX_ATTEMPTS", "2")
-    second = await shop.stuck(attempt_count=2, max_attempts=9)
-    third = await shop.stuck(attempt_count=3, max_attempts=9)
-    unsaid = await shop.stuck(attempt_count=2, max_attempts=None)
+    for variable, text in environ.items():
+        monkeypatch.setenv(variable, text)
+    rows = [await shop.stuck(attempt_count=attempt, max_attempts=9) for attempt in (1, 2, 3)]
+    unsaid = [await shop.stuck(attempt_count=attempt, max_attempts=None) for attempt in (1, 2, 3, 4)]
 
     await reap(shop)
 
-    for id_, step in ((second, 8), (third, 20)):
+    for id_, step in zip(rows, steps, strict=True):
         wait = await shop.left(id_, "next_earliest_run_at")
         assert wait is not None
         assert step - 1 < wait <= 1.2 * step
-    assert (await shop.row(unsaid))["status"] == "failed"  # the row says nothing, the environment says two
+    ends = [await shop.status(id_) for id_ in unsaid]  # these rows do not say how often
+    assert ends == ["queued"] * (most - 1) + ["failed"] * (5 - most)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +219,7 @@ async def test_a_row_that_was_given_a_lease_is_safe_while_its_old_worker_beats(s
     assert [outcome.lease.id for outcome in await reap(shop)] == [id_]
 
 
+@pytest.mark.accepts("REAP-001")
 @pytest.mark.parametrize("end", ["infinity", "9999-01-01"])
 async def test_a_lease_that_would_never_end_is_replaced(shop: Product, end: str) -> None:
     id_ = await shop.stuck(last_heartbeat_at=-4000, created_at=-9000, updated_at=-9000)
@@ -203,6 +229,9 @@ async def test_a_lease_that_would_never_end_is_replaced(shop: Product, end: str)
     wait = await shop.left(id_, "lease_expires_at")
     assert wait is not None
     assert 3590 < wait <= 3600
+    await shop.age(3700)
+    assert [outcome.lease.id for outcome in await reap(shop)] == [id_]
+    assert await shop.status(id_) == "queued"
 
 
 async def test_a_worker_that_does_not_count_does_not_make_a_row_run_for_ever(shop: Product) -> None:
@@ -234,7 +263,7 @@ async def test_a_worker_that_counts_is_not_counted_twice(shop: Product) -> None:
     assert (row["status"], row["attempt_count"]) == ("queued", 2)
 
 
-@pytest.mark.accepts("REAP-090", "REAP-091")
+@pytest.mark.accepts("REAP-091")
 async def test_a_row_that_somebody_has_locked_is_left_to_him(shop: Product) -> None:
     locked, free = await shop.stuck(), await shop.stuck()
     async with session(shop.url) as other:
@@ -307,19 +336,25 @@ async def test_rows_that_a_trigger_protects_do_not_keep_a_reaper_busy_for_ever(s
         [outcome] = await asyncio.wait_for(reaper.recover(), 10)
     assert outcome.lease.id == free
     [trouble] = reaper.troubles
-    assert re.fullmatch(r"table jobs: 250 rows \(\S+ …\): it cannot be changed", trouble)
+    assert re.fullmatch(r"table jobs: row \S+ and 249 others: it cannot be changed", trouble)
     assert types(await shop.events(free)) == ["reaper:requeued"]
     assert await shop.say("SELECT count(*) FROM job_events") == [(1,)]
 
 
-async def test_more_rows_than_a_batch_are_recovered_in_one_go(shop: Product) -> None:
+@pytest.mark.accepts("REAP-060")
+async def test_more_rows_than_a_batch_are_recovered_in_one_go_and_each_has_its_event(shop: Product) -> None:
     await shop.say(
-        "INSERT INTO jobs (status, lease_expires_at, last_heartbeat_at)"
-        " SELECT 'processing', now() - interval '1 s', now() - interval '9 s' FROM generate_series(1, 450)"
+        "INSERT INTO jobs (status, attempt_count, lease_expires_at, last_heartbeat_at) SELECT 'processing',"
+        " CASE WHEN n % 3 = 0 THEN 3 ELSE 1 END, now() - interval '1 s', now() - interval '9 s'"
+        " FROM generate_series(1, 450) AS n"
     )
 
     assert len(await reap(shop)) == 450
-    assert await shop.say("SELECT status::text, count(*) FROM jobs GROUP BY 1") == [("queued", 450)]
+    told = await shop.say(
+        "SELECT status::text, type, count(*), count(DISTINCT job_id) FROM jobs JOIN job_events ON job_id = jobs.id"
+        " WHERE type <> 'alert' GROUP BY 1, 2 ORDER BY 1"
+    )
+    assert told == [("failed", "reaper:failed(timeout)", 150, 150), ("queued", "reaper:requeued", 300, 300)]
 
 
 async def test_events_of_a_second_table_are_written_although_a_foreign_key_keeps_them_out(

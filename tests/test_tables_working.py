@@ -1,36 +1,24 @@
 """A worker on tables that a product made for itself: it claims, beats for and settles rows."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.product import TABLES, Product, taken, types
+from support.product import TABLES, Product, tables, taken, types
 from support.sessions import session
 from support.waiting import until_async
 from support.work import at_work, burst
 
-from unstuck import (
-    Permanent,
-    Reaper,
-    Snooze,
-    Unstuck,
-    current_job,
-    open_store,
-)
+from unstuck import Permanent, Reaper, Snooze, Unstuck, current_job, open_store
 from unstuck.model import Beat, Settled, Verdict, Worker, completed, released, retried
 from unstuck.profiles import pipeline
+from unstuck.seconds import in_seconds
 from unstuck.store import Store
-from unstuck.testing.conformance.given import trouble
+from unstuck.testing.conformance.given import counts, trouble
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def store(shop: Product) -> AsyncIterator[Store]:
-    async with open_store(shop.url + TABLES) as opened:
-        await opened.migrate()
-        yield opened
 
 
 @pytest.fixture
@@ -42,7 +30,7 @@ async def app(shop: Product) -> AsyncIterator[Unstuck]:
         yield app
 
 
-@pytest.mark.accepts("REAP-030", "REAP-031")
+@pytest.mark.accepts("REAP-004", "REAP-030", "REAP-031")
 @pytest.mark.parametrize(
     ("table", "facts", "seconds"),
     [
@@ -70,18 +58,35 @@ async def test_a_claim_is_leased_for_what_its_stage_needs(
     assert row["last_heartbeat_at"] is not None
 
 
-async def test_factors_and_floor_are_the_environments(shop: Product, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASR_SLA_FACTOR", "20")
-    monkeypatch.setenv("QUEUE_VISIBILITY_SEC", "90")
-    long, short = await shop.add("asr_jobs", expected_duration_ms=10_000), await shop.add("asr_jobs")
+@pytest.mark.accepts("REAP-032", "REAP-033")
+@pytest.mark.parametrize(
+    ("table", "stage", "variable", "text", "seconds"),
+    [
+        ("jobs", None, "CLIP_SLA_FACTOR", "50", 500),
+        ("asr_jobs", None, "ASR_SLA_FACTOR", "60.5", 605),
+        ("jobs", "burnin", "BURNIN_SLA_FACTOR", "70", 700),
+        ("jobs", None, "QUEUE_VISIBILITY_SEC", "90", 90),
+        ("jobs", None, "JOB_LEASE_SEC", "400", 400),
+    ],
+)
+async def test_factors_and_floor_are_the_environments(
+    shop: Product,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    stage: str | None,
+    variable: str,
+    text: str,
+    seconds: int,
+) -> None:
+    monkeypatch.setenv(variable, text)
+    id_ = await shop.add(table, stage=stage, expected_duration_ms=10_000)
 
     async with open_store(shop.url + TABLES) as store:
         await store.migrate()
-        assert len(await taken(store, 2, "asr_jobs")) == 2
-    for id_, seconds in ((long, 200), (short, 90)):
-        left = await shop.left(id_, "lease_expires_at", "asr_jobs")
-        assert left is not None
-        assert seconds - 2 < left <= seconds
+        assert len(await taken(store, 2, table)) == 1
+    left = await shop.left(id_, "lease_expires_at", table)
+    assert left is not None
+    assert seconds - 2 < left <= seconds
 
 
 async def test_only_rows_that_are_due_are_claimed_and_each_only_once(shop: Product, store: Store) -> None:
@@ -101,7 +106,7 @@ async def test_only_rows_that_are_due_are_claimed_and_each_only_once(shop: Produ
     assert await taken(store, 10) == []
 
 
-@pytest.mark.accepts("REAP-051")
+@pytest.mark.accepts("REAP-001", "REAP-014", "REAP-051")
 async def test_a_row_that_was_put_back_is_not_taken_before_its_time_and_then_is(
     shop: Product, app: Unstuck
 ) -> None:
@@ -118,6 +123,8 @@ async def test_a_row_that_was_put_back_is_not_taken_before_its_time_and_then_is(
             return await shop.status(id_) == "queued"
 
         await until_async(put_back, 10, "the reaper of the worker")
+        totals = (await counts((await app.jobs()).store, "jobs")).totals
+        assert (totals.get("reaper.requeues"), totals.get("reaper.failures")) == (1, None)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(ran.wait(), 1.0)
         await shop.say("UPDATE jobs SET next_earliest_run_at = now() - interval '1 s'")
@@ -131,7 +138,7 @@ async def test_a_beat_renews_for_as_long_as_the_stage_needs_that_the_row_is_in_n
 ) -> None:
     id_ = await shop.add(expected_duration_ms=100_000)
     [job] = await taken(store)
-    assert 10.0 <= pipeline({})["heartbeat"] <= 15.0
+    assert 10.0 <= in_seconds(pipeline({})["heartbeat"]) <= 15.0
     for stage, seconds in ((None, 600), ("asr", 1200), (None, 1200), ("burnin", 800)):
         await shop.age(100)
         pulse = await store.heartbeat(Worker(id="w", queues=("jobs",)), [Beat(job.lease, 20.0, stage=stage)])
@@ -195,6 +202,26 @@ async def test_a_settle_whose_answer_was_lost_is_repeated(shop: Product, store: 
     assert await store.settle([completed(job.lease, {"ok": 1})]) == [Settled.APPLIED]
     assert await store.settle([completed(job.lease, {"ok": 1})]) == [Settled.REPEATED]
     assert await store.settle([retried(job.lease, trouble(), 5.0)]) == [Settled.LOST]
+
+
+async def test_rows_that_were_taken_together_are_told_apart_when_a_settle_is_repeated(
+    shop: Product, store: Store
+) -> None:
+    """They have the same fence, time after time."""
+    await shop.add()
+    await shop.add()
+    first = await taken(store, 2)
+    await store.settle([released(job.lease) for job in first])
+    again = await taken(store, 2)
+    await store.settle([completed(job.lease) for job in again])
+
+    [one] = [job for job in again if job.id != first[0].id]
+    repeated = [released(first[0].lease), completed(one.lease)]
+    assert await store.settle(repeated) == [Settled.REPEATED, Settled.REPEATED]
+    assert await store.settle([completed(first[0].lease), released(one.lease)]) == [
+        Settled.LOST,
+        Settled.LOST,
+    ]
 
 
 async def test_attempts_are_counted_once_and_given_back_by_a_release(shop: Product, store: Store) -> None:
@@ -281,6 +308,37 @@ async def test_a_long_row_that_says_its_stage_is_not_reaped(shop: Product, app: 
             return await shop.status(id_) == "done"
 
         await until_async(done, 10, "its end")
+
+
+@pytest.mark.accepts("REAP-002", "REAP-042")
+async def test_a_row_that_is_worked_on_for_longer_than_its_lease_is_never_reaped(shop: Product) -> None:
+    """By a handler that blocks, as one does that waits for ffmpeg; fifteen minutes of it, with a lease of five."""
+    go_on = threading.Event()
+    app = Unstuck(shop.url + TABLES)
+    app.queue("asr_jobs", **pipeline() | {"heartbeat": 0.2})
+
+    @app.task(name="asr_jobs", queue="asr_jobs")
+    def listen(row: dict[str, Any]) -> None:
+        go_on.wait(60)
+
+    id_ = await shop.add("asr_jobs")
+
+    async def beaten() -> bool:
+        left = await shop.left(id_, "lease_expires_at", "asr_jobs")
+        return left is not None and left > 290
+
+    async def done() -> bool:
+        return await shop.status(id_, "asr_jobs") == "done"
+
+    async with app, at_work(app), tables(shop.url) as opened:
+        for _ in range(4):
+            await until_async(beaten, 10, "a beat")
+            await shop.age(250, "asr_jobs")
+            assert await Reaper(opened).recover() == []
+        go_on.set()
+        await until_async(done, 10, "its end")
+    assert (await shop.row(id_, "asr_jobs"))["attempt_count"] == 1
+    assert types(await shop.events(id_)) == ["leased", "completed"]
 
 
 async def test_what_follows_a_row_is_enqueued_with_its_end(shop: Product, app: Unstuck) -> None:

@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -59,7 +61,6 @@ def told(lines: Lines, outcome: Outcome, **facts: Any) -> dict[str, Any]:
     return line
 
 
-@pytest.mark.accepts("EMB-090", "EMB-091", "EMB-094")
 def test_a_failed_job_is_told_with_its_context(lines: Lines) -> None:
     line = told(lines, ended())
 
@@ -67,7 +68,6 @@ def test_a_failed_job_is_told_with_its_context(lines: Lines) -> None:
     assert (line["attempt"], line["maxAttempts"], line["code"]) == (2, 3, "ValueError")
 
 
-@pytest.mark.accepts("EMB-066", "EMB-092")
 def test_a_permanent_error_names_entity_type_and_operation(lines: Lines) -> None:
     line = told(lines, ended(), entityName="Ann", operation="generate_embedding")
 
@@ -87,13 +87,11 @@ def test_without_a_word_of_the_handler_the_operation_is_the_task(lines: Lines) -
     assert "facts" not in line
 
 
-@pytest.mark.accepts("EMB-093")
 @pytest.mark.parametrize("kind", list(Category))
 def test_the_error_type_is_one_of_three_words(lines: Lines, kind: Category) -> None:
     assert told(lines, ended(kind))["errorType"] == str(kind)
 
 
-@pytest.mark.accepts("EMB-095", "EMB-096")
 def test_message_stack_time_and_worker_are_told(lines: Lines) -> None:
     line = told(lines, ended())
 
@@ -105,7 +103,6 @@ def test_message_stack_time_and_worker_are_told(lines: Lines) -> None:
     assert "hunter2" not in json.dumps(line)
 
 
-@pytest.mark.accepts("EMB-068")
 def test_a_critical_error_is_logged_as_critical(lines: Lines) -> None:
     assert told(lines, ended(Category.CRITICAL))["level"] == "CRITICAL"
 
@@ -238,3 +235,14 @@ async def test_a_handler_may_log_facts_of_any_name(lines: Lines, app: Unstuck) -
     [line] = [line for line in lines() if line["message"] == "100% done"]
     assert line["jobId"] == handle.id
     assert line["facts"] == {"args": 1, "name": "x", "jobId": "forged", "password": "[redacted]"}
+
+
+def test_a_warning_is_a_json_line_too() -> None:
+    code = (
+        "import warnings; from unstuck.telemetry import log_json; log_json(); warnings.warn('mind the gap')"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    [line] = map(json.loads, ran.stderr.splitlines())
+    assert (line["level"], line["logger"]) == ("WARNING", "py.warnings")
+    assert "mind the gap" in line["message"]

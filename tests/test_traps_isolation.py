@@ -8,20 +8,22 @@ import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.kin import alive
 from support.waiting import until_async
 from support.work import burst
 
-from unstuck import Rate, Status, Unstuck
+from unstuck import Job, Rate, Status, Task, Unstuck
 from unstuck.context import Context
 from unstuck.handler import Handler
 from unstuck.isolate import Crashed, Isolation
 from unstuck.nursery import Nursery
 from unstuck.reaper import Reaper
-from unstuck.store import Share
+from unstuck.store import Share, Store
 from unstuck.testing import SQLiteHarness
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.long]
@@ -47,21 +49,11 @@ def with_background(path: str) -> None:
 
 
 def context(function: Any, **payload: Any) -> tuple[Handler, Context]:
-    from datetime import UTC, datetime
-
-    from unstuck.model import Job
-
     now = datetime.now(UTC)
     job = Job(
         queue="q", id="1", task="t", status=Status.PROCESSING, created_at=now, run_at=now, payload=payload
     )
     return Handler(function, "t", isolate=True), Context(job)
-
-
-def lives(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
 
 
 async def file_with_pid(path: Path) -> int:
@@ -102,7 +94,7 @@ async def test_a_nursery_that_is_killed_takes_what_its_jobs_started_with_it(tmp_
         with pytest.raises(Crashed):
             await running
         await asyncio.sleep(0.3)
-        assert not lives(pid)
+        assert not alive(pid)
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -116,10 +108,10 @@ async def test_a_job_that_ends_leaves_the_processes_of_others_alone(tmp_path: Pa
     running = asyncio.create_task(isolation.run(*context(with_background, path=str(path))))
     try:
         pid = await file_with_pid(path)
-        assert lives(pid)
+        assert alive(pid)
         await isolation.run(*context(plain_job))
         await asyncio.sleep(0.3)
-        assert lives(pid)
+        assert alive(pid)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -172,6 +164,20 @@ async def test_starts_of_isolated_jobs_keep_the_rate(app: Unstuck, tmp_path: Pat
     path = tmp_path / "starts"
     job = app.task(tell_start, isolate=True, rate=Rate(1, per=1.0))  # type: ignore[call-overload]
     await app.enqueue_many([job.call(str(path)) for _ in range(2)])
+    await burst(app)
+    one, two = map(float, path.read_text().split())
+    assert two - one >= 0.99
+
+
+async def test_starts_of_jobs_that_crashed_before_keep_the_rate(
+    app: Unstuck, harness: SQLiteHarness, tmp_path: Path
+) -> None:
+    """Nobody starts a nursery for a rate alone, so the first one that needs it starts long after its token was taken."""
+    path = tmp_path / "starts"
+    job = app.task(tell_start, max_crashes=5, rate=Rate(1, per=1.0))  # type: ignore[call-overload]
+    await app.enqueue_many([job.call(str(path)) for _ in range(2)])
+    assert len(await harness.store.lease({"default": Share(20.0, 2)}, 2, "dead worker")) == 2
+    await Reaper(harness.store).recover(of="dead worker", cause="signal SIGKILL")
     await burst(app)
     one, two = map(float, path.read_text().split())
     assert two - one >= 0.99
@@ -247,16 +253,36 @@ async def embed_all(items: list[int]) -> list[int]:
 embed = crash_app.batch(5, name="embed", retry=1, max_crashes=5, queue="embed")(embed_all)
 
 
+@crash_app.batch(5, max_crashes=5, queue="embed")
+async def answer_with_a_text(items: list[int]) -> Any:
+    return "x"
+
+
+async def after_a_crash(store: Store, batch: Task[[int], Any]) -> Job:
+    """A job of a batch whose first worker died."""
+    handle = await batch.enqueue(7)
+    await store.lease({"embed": Share(20.0, 1)}, 1, "dead worker")
+    await Reaper(store).recover(of="dead worker", cause="signal SIGKILL")
+    await burst(crash_app)
+    job = await handle.job()
+    assert job.crashes == 1
+    return job
+
+
 async def test_a_batch_job_that_crashed_runs_in_its_child(harness: SQLiteHarness) -> None:
     """The nursery finds the bare function if the task has another name, and forgets that it takes a batch."""
     async with crash_app.using(harness.url):
-        handle = await embed.enqueue(7)
-        await harness.store.lease({"embed": Share(20.0, 1)}, 1, "dead worker")
-        await Reaper(harness.store).recover(of="dead worker", cause="signal SIGKILL")
-        await burst(crash_app)
-        job = await (await crash_app.jobs()).get(handle.id)
-        assert job.crashes == 1
+        job = await after_a_crash(harness.store, embed)
         assert job.status is Status.COMPLETED, job.error
+
+
+async def test_what_is_no_list_of_answers_is_none_in_a_child_either(harness: SQLiteHarness) -> None:
+    """A text of one letter is unpacked like a list of one answer, and the job is completed with it."""
+    async with crash_app.using(harness.url):
+        job = await after_a_crash(harness.store, answer_with_a_text)
+        assert job.status is Status.FAILED
+        assert job.error is not None
+        assert job.error.message.startswith("the batch handler returned a str: a list with one answer")
 
 
 @crash_app.task(queue="where", isolate=True, retry=1)

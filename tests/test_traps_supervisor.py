@@ -10,16 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.kin import alive
 
 from unstuck import kin
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.long]
-
-
-def lives(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
 
 
 def test_a_stray_that_may_not_be_killed_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +287,7 @@ def test_a_living_process_of_another_time_namespace_is_not_gone(tmp_path: Path) 
         try:
             if not identity:
                 pytest.skip("no time namespace")
-            assert lives(pid)
+            assert alive(pid)
             assert not kin.gone(identity)
         finally:
             if pid:

@@ -1,4 +1,4 @@
-"""``enqueue`` is typed like the function: the type checker finds what is wrong before anything runs."""
+"""``enqueue``, and a task that is called directly, are typed like the function: the type checker finds what is wrong before anything runs."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from mypy import api
 
 TESTS = Path(__file__).parent
 WRONG = """
-from typing_cases import Letter, add, app, post, tell
+from typing_cases import Letter, add, app, embed, post, tell
 
 async def wrong() -> None:
     await add.enqueue("1", 2)                           # arg-type: incompatible type "str"; expected "int"
@@ -30,6 +30,10 @@ async def wrong() -> None:
     texts: list[str] = (await add.enqueue(1, 2)).result()  # assignment: type "Coroutine[Any, Any, int]"
     (await add.enqueue(1, 2)).resutl()                  # attr-defined: has no attribute "resutl"
     add("1", 2)                                         # arg-type: incompatible type "str"; expected "int"
+    count: int = await post(Letter("ann"))              # assignment: type "list[str]", variable has type "int"
+    post(Letter("ann"))                                 # unused-coroutine: must be used
+    await embed("a")                                    # arg-type: incompatible type "str"; expected "list[str]"
+    text = add(1, 2).upper()                            # attr-defined: "int" has no attribute "upper"
     app.task(queue=5)                                   # call-overload: No overload variant of "task"
     app.task(retry="3")                                 # call-overload: No overload variant of "task"
 """

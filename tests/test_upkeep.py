@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from support.waiting import until_async
+from support.work import at_work
 
-from unstuck import ConfigError, Filter, Policy, Status, StoreUnavailable
+from unstuck import ConfigError, Filter, Policy, Status, StoreUnavailable, Unstuck
 from unstuck.model import NewJob, completed, failed
 from unstuck.profiles import embedding
 from unstuck.store import Share, Store
@@ -50,17 +52,39 @@ async def running(upkeep: Upkeep) -> AsyncIterator[None]:
 @pytest.mark.accepts("EMB-021", "EMB-024", "EMB-025")
 @pytest.mark.parametrize(("days", "kept"), [("7", {}), ("30", {"embedding": 2})])
 async def test_the_variable_says_for_how_long_finished_jobs_are_kept(
-    harness: SQLiteHarness, days: str, kept: dict[str, int]
+    app: Unstuck,
+    harness: SQLiteHarness,
+    days: str,
+    kept: dict[str, int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setenv(VARIABLE, days)
+    monkeypatch.setattr("unstuck.worker.Upkeep", functools.partial(Upkeep, every=0.05))
+    caplog.set_level(logging.INFO, "unstuck.upkeep")
+    app.queue("embedding", **embedding({}))
+    app.task(name="t", queue="embedding")(lambda: None)
+
+    async def cleaned() -> None:
+        caplog.clear()
+        await until_async(lambda: caplog.text.count("past their days") >= 2, 10, "a whole round")
+
     await finish(harness.store, "embedding")
-    upkeep = Upkeep(harness.store, retention({"embedding": EMBEDDING}, {VARIABLE: days}))
     await harness.age(6.9 * DAY)
-    assert await upkeep.clean() == 0
+    async with at_work(app):
+        await cleaned()
+        assert await left(harness.store) == {"embedding": 2}
 
-    await harness.age(0.2 * DAY)
-    await upkeep.clean()
+        await harness.age(0.2 * DAY)
+        await cleaned()
+        assert await left(harness.store) == kept
 
-    assert await left(harness.store) == kept
+        await harness.age(22.8 * DAY)
+        await cleaned()
+        assert await left(harness.store) == kept
+        await harness.age(0.2 * DAY)
+        await cleaned()
+    assert await left(harness.store) == {}
 
 
 @pytest.mark.accepts("EMB-022")
@@ -118,7 +142,7 @@ async def test_each_queue_has_its_own_days_and_one_may_keep_its_jobs_for_ever(ha
     assert await left(harness.store) == {"long": 2, "ever": 2, "other": 2}
 
 
-@pytest.mark.accepts("EMB-037", "EMB-159")
+@pytest.mark.accepts("EMB-037")
 async def test_upkeep_cleans_at_its_start_and_again_and_again(harness: SQLiteHarness) -> None:
     async def clean() -> bool:
         return await left(harness.store) == {}
@@ -132,6 +156,25 @@ async def test_upkeep_cleans_at_its_start_and_again_and_again(harness: SQLiteHar
             await finish(harness.store, "q")
             await harness.age(15 * DAY)
             await until_async(clean, 10, "the next cleanup")
+
+
+@pytest.mark.accepts("EMB-159")
+async def test_the_queue_of_a_worker_does_not_grow_beyond_the_jobs_of_seven_days(
+    app: Unstuck, harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unstuck.worker.Upkeep", functools.partial(Upkeep, every=0.05))
+
+    @app.task(queue="q", retention=7)
+    async def work() -> None: ...
+
+    async def one() -> bool:
+        return await left(harness.store) == {"q": 1}
+
+    async with at_work(app):
+        for _ in range(5):
+            await (await work.enqueue()).result(10)
+            await harness.age(3.6 * DAY)
+            await until_async(one, 10, "the last job alone to be left")
 
 
 async def test_upkeep_goes_on_after_errors(

@@ -1,9 +1,6 @@
 """verify names each rule that was broken: by somebody who edits the database, past its own checks."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-from support.postgres import Postgres
 
 from unstuck.model import completed, released
 from unstuck.store import Store
@@ -32,12 +29,6 @@ ON_SQLITE = {"jobs": "job", "owner": "owner", "run_at": "run_at", "attempts": "a
 ON_POSTGRES = {
     "jobs": "{schema}.jobs", "owner": "locked_by", "run_at": "next_earliest_run_at", "attempts": "attempt_count",
 }  # fmt: skip
-
-
-@pytest.fixture
-async def on_postgres(postgres_server: Postgres) -> AsyncIterator[PostgresHarness]:
-    async with PostgresHarness(postgres_server.url()) as harness:
-        yield harness
 
 
 async def in_use(store: Store) -> None:

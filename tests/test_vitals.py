@@ -30,7 +30,6 @@ def said(caplog: pytest.LogCaptureFixture, level: int) -> list[logging.LogRecord
     return [record for record in caplog.records if record.levelno == level]
 
 
-@pytest.mark.accepts("EMB-080", "EMB-082")
 def test_the_fifth_failure_in_a_row_makes_a_worker_degraded_and_not_the_fourth() -> None:
     vitals = failing(4)
     assert vitals.health().status == "HEALTHY"
@@ -41,7 +40,6 @@ def test_the_fifth_failure_in_a_row_makes_a_worker_degraded_and_not_the_fourth()
     assert (health.status, health.why, health.consecutive_failures) == ("DEGRADED", "5 failures in a row", 5)
 
 
-@pytest.mark.accepts("EMB-081", "EMB-083")
 def test_the_fifth_failure_in_a_row_is_warned_of_once_with_the_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -57,7 +55,6 @@ def test_the_fifth_failure_in_a_row_is_warned_of_once_with_the_count(
     assert "5 failures in a row" in warning.getMessage()
 
 
-@pytest.mark.accepts("EMB-084", "EMB-085", "EMB-086")
 def test_one_success_after_three_failures_resets_the_count_and_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -205,7 +202,6 @@ def test_health_can_be_asked_for_while_other_threads_tell() -> None:
     assert (vitals.health().successes, vitals.health().failures) == (50, 50)
 
 
-@pytest.mark.accepts("EMB-155")
 def test_what_a_worker_did_is_logged_with_its_id_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "unstuck.health")
     watch = Watch()

@@ -3,23 +3,60 @@
 import asyncio
 import inspect
 import logging
+import threading
+from itertools import pairwise
+from statistics import median
 
 import msgspec
 import pytest
+from support.spy import spied
 from support.waiting import until_async
-from support.work import burst
+from support.work import at_work, burst
 
-from unstuck import Call, JobFailed, Jobs, Status, StoreUnavailable, Unstuck, Worker, current_job
+from unstuck import (
+    Call,
+    Critical,
+    Handle,
+    JobFailed,
+    Jobs,
+    Rate,
+    Status,
+    StoreUnavailable,
+    Unstuck,
+    Worker,
+    current_job,
+)
 from unstuck.store import Share, Store
 from unstuck.testing import SQLiteHarness
+from unstuck.testing.conformance.given import states
 
 pytestmark = pytest.mark.anyio
 
 
-async def stop(worker: Worker, running: asyncio.Task[None]) -> None:
-    worker.stop()
+async def ended(running: asyncio.Task[None]) -> None:
     async with asyncio.timeout(20):
         await running
+
+
+async def stop(worker: Worker, running: asyncio.Task[None]) -> None:
+    worker.stop()
+    await ended(running)
+
+
+async def begun(app: Unstuck, *, grace: float) -> tuple[Handle[None], Worker, asyncio.Task[None]]:
+    """A job that never ends by itself, and a worker that has begun it."""
+    started = asyncio.Event()
+
+    @app.task
+    async def endless() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    handle = await endless.enqueue()
+    worker = Worker(app, grace=grace)
+    running = asyncio.create_task(worker.run())
+    await started.wait()
+    return handle, worker, running
 
 
 @pytest.mark.accepts("REC-009", "REC-010")
@@ -39,7 +76,7 @@ async def test_lost_jobs_are_recovered_before_any_work_is_taken(app: Unstuck, ha
     assert order == ["lost", "new"]
 
 
-@pytest.mark.accepts("REC-006", "REC-011", "REC-080")
+@pytest.mark.accepts("REC-011")
 async def test_a_running_worker_goes_on_recovering_by_itself(app: Unstuck, harness: SQLiteHarness) -> None:
     @app.task
     async def job() -> None: ...
@@ -47,20 +84,102 @@ async def test_a_running_worker_goes_on_recovering_by_itself(app: Unstuck, harne
     @app.task(queue="theirs")
     async def their_job() -> None: ...
 
-    # Recovery is on, and every minute, unless one says otherwise.
-    assert inspect.signature(Worker).parameters["recovery"].default == 60.0
     worker = Worker(app, queues=["default"], recovery=0.5)
     running = asyncio.create_task(worker.run())
-    await until_async(harness.store.workers, 10, "the worker to be past its start")
-    await their_job.enqueue()
-    [lost] = await harness.store.lease({"theirs": Share(1.0, 1)}, 1, "crashed worker")
+    await until_async(harness.store.workers, 10, "the worker to be there")
 
     async def recovered() -> bool:
         return (await (await app.jobs()).get(lost.id)).status is Status.PENDING
 
-    await harness.age(120)
-    await until_async(recovered, 20, "the lost job to come back")
+    for which in ("first", "second"):  # the first may have been found at the start
+        await their_job.enqueue()
+        [lost] = await harness.store.lease({"theirs": Share(1.0, 1)}, 1, "crashed worker")
+        await harness.age(120)
+        await until_async(recovered, 20, f"the {which} lost job to come back")
     await stop(worker, running)
+
+
+@pytest.mark.accepts("REC-006", "REC-007", "REC-078")
+async def test_each_worker_recovers_every_interval_and_tells_how_many_each_time(
+    app: Unstuck, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task
+    async def job() -> None: ...
+
+    assert inspect.signature(Worker).parameters["recovery"].default == 60.0
+    caplog.set_level(logging.INFO, "unstuck.reaper")
+    book, every = await spied(app), 0.5
+    async with at_work(app, recovery=every) as one, at_work(app, recovery=every) as other:
+
+        def runs(worker: Worker) -> list[float]:
+            """When it looked; the look at its start is the first."""
+            asked = [asked for asked in list(book.asked) if asked.name == "reclaim"]
+            return [asked.at for asked in asked if asked.args[3] == f"reaper-{worker.id}"]
+
+        await until_async(lambda: min(len(runs(one)), len(runs(other))) >= 5, 20, "five runs of each")
+        for worker in (one, other):
+            pauses = [after - before for before, after in pairwise(runs(worker)[:5])]
+            assert min(pauses) >= 0.9 * every
+            assert median(pauses) < 2 * every
+
+        def told() -> list[int]:
+            return [vars(record)["recovered"] for record in caplog.records if record.name == "unstuck.reaper"]
+
+        def all_told() -> bool:
+            return told() == [0] * (len(runs(one)) + len(runs(other)))
+
+        await until_async(all_told, 5, "a word about each run")
+
+
+@pytest.mark.accepts("REC-008", "REC-060")
+async def test_a_worker_whose_recovery_fails_works_on_and_recovers_later(
+    app: Unstuck, harness: SQLiteHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task
+    async def job() -> str:
+        return "done"
+
+    lost = await job.enqueue()
+    await harness.store.lease({"default": Share(5.0, 1)}, 1, "crashed worker")
+    await harness.age(10)
+    book = await spied(app)
+    book.fails["reclaim"] = RuntimeError("a mistake of ours")
+    async with at_work(app, recovery=0.3):
+        assert await (await job.enqueue()).result(10) == "done"
+        book.fails["reclaim"] = StoreUnavailable("it is away")
+        await until_async(lambda: "it is away" in caplog.text, 10, "the next run")
+        book.fails["reclaim"] = RuntimeError("another mistake")
+        await until_async(lambda: "another mistake" in caplog.text, 10, "the one after it")
+        assert "a mistake of ours" in caplog.text
+        assert await lost.status() is Status.PROCESSING
+        book.fails.clear()
+        await harness.age(10)  # what it was blind for is not held against the lost worker
+        assert await lost.result(20) == "done"
+
+
+@pytest.mark.accepts("REC-081")
+async def test_what_has_no_token_is_back_at_once_and_what_was_lost_by_the_next_recovery(
+    app: Unstuck, harness: SQLiteHarness
+) -> None:
+    @app.task(rate=Rate(1, per=3600.0))
+    async def call() -> None: ...
+
+    @app.task(queue="theirs")
+    async def their_call() -> None: ...
+
+    await app.enqueue_many([call.call() for _ in range(4)])
+    assert await Worker(app, recovery=0).process_jobs(4) == 1
+    assert await states(harness.store, "default") == {"completed": 1, "pending": 3}
+
+    async with at_work(app, queues=["default"]):
+        await until_async(harness.store.workers, 10, "the worker to be there")
+        await their_call.enqueue()
+        await harness.store.lease({"theirs": Share(0.5, 1)}, 1, "crashed")
+
+        async def recovered() -> bool:
+            return await states(harness.store, "theirs") == {"pending": 1}
+
+        await until_async(recovered, 10, "the lost job to come back")
 
 
 async def test_a_stopped_worker_finishes_what_runs_and_gives_back_the_rest(app: Unstuck) -> None:
@@ -86,49 +205,39 @@ async def test_a_stopped_worker_finishes_what_runs_and_gives_back_the_rest(app: 
 
 
 @pytest.mark.accepts("REC-070")
-@pytest.mark.parametrize("way", ["stopped", "cancelled", "broken"])
+@pytest.mark.parametrize("way", ["stopped", "cancelled", "halted", "broken"])
 async def test_no_heartbeat_outlives_the_worker_whichever_way_it_ends(
     app: Unstuck, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @app.task
-    async def job() -> None: ...
+    async def job() -> None:
+        raise Critical("the database is corrupt")
 
     before = asyncio.all_tasks()
     worker = Worker(app)
     running = asyncio.create_task(worker.run())
-    await until_async(lambda: len(asyncio.all_tasks() - before) >= 3, 10, "worker, pulse and reaper to run")
+    await until_async(lambda: len(asyncio.all_tasks() - before) >= 3, 10, "worker, reaper and upkeep to run")
+    [pulse] = [thread for thread in threading.enumerate() if thread.name == "unstuck-pulse"]
     if way == "stopped":
         worker.stop()
     elif way == "cancelled":
         running.cancel()
+    elif way == "halted":
+        await job.enqueue()
     else:
         monkeypatch.setattr(worker._slots, "start", None)  # a bug of ours in the loop
         await job.enqueue()
     await asyncio.wait([running], timeout=20)
 
     assert running.done()
+    await until_async(lambda: not pulse.is_alive(), 5, "the heartbeat to end")
     await until_async(lambda: asyncio.all_tasks() <= before, 5, "everything the worker started to end")
     if way == "broken":
         assert isinstance(running.exception(), TypeError)
 
 
-async def ended(running: asyncio.Task[None]) -> None:
-    async with asyncio.timeout(20):
-        await running
-
-
 async def test_a_job_that_outlasts_the_grace_is_given_back_unspent(app: Unstuck) -> None:
-    started = asyncio.Event()
-
-    @app.task
-    async def endless() -> None:
-        started.set()
-        await asyncio.Event().wait()
-
-    handle = await endless.enqueue()
-    worker = Worker(app, grace=0.1)
-    running = asyncio.create_task(worker.run())
-    await started.wait()
+    handle, worker, running = await begun(app, grace=0.1)
     await stop(worker, running)
 
     job = await handle.job()
@@ -136,17 +245,7 @@ async def test_a_job_that_outlasts_the_grace_is_given_back_unspent(app: Unstuck)
 
 
 async def test_a_stop_at_once_does_not_wait(app: Unstuck) -> None:
-    started = asyncio.Event()
-
-    @app.task
-    async def endless() -> None:
-        started.set()
-        await asyncio.Event().wait()
-
-    handle = await endless.enqueue()
-    worker = Worker(app, grace=3600)
-    running = asyncio.create_task(worker.run())
-    await started.wait()
+    handle, worker, running = await begun(app, grace=3600)
     worker.stop()
     worker.stop(at_once=True)
     await ended(running)
@@ -247,16 +346,7 @@ async def test_a_lease_whose_answer_was_lost_is_given_back_unspent(
 
 
 async def test_a_cancelled_worker_gives_back_what_it_holds(app: Unstuck) -> None:
-    started = asyncio.Event()
-
-    @app.task
-    async def endless() -> None:
-        started.set()
-        await asyncio.Event().wait()
-
-    handle = await endless.enqueue()
-    running = asyncio.create_task(Worker(app, grace=3600).run())
-    await started.wait()
+    handle, _, running = await begun(app, grace=3600)
     running.cancel()
     await asyncio.wait([running], timeout=20)
 

@@ -274,7 +274,6 @@ async def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_process
     assert (job.status, job.attempts) == (Status.PENDING, 0)
 
 
-@pytest.mark.accepts("REAP-072")
 async def test_a_lease_granted_after_a_quiet_pass_is_recovered_soon_after_its_end(
     harness: SQLiteHarness,
 ) -> None:

@@ -1,7 +1,9 @@
 """What the type checker must see of a task; checked together with the rest of the tests, never run."""
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import assert_type
+from typing import ParamSpec, TypeVar, assert_type
 
 from psycopg import AsyncConnection, Connection
 
@@ -30,6 +32,41 @@ async def tell(to: str, *, urgent: bool = False) -> None:
     """Has no result."""
 
 
+@app.batch(50, queue="embeddings")
+async def embed(texts: list[str]) -> list[int | Exception]:
+    return [len(text) for text in texts]
+
+
+@app.batch(50, queue="sizes")
+def sizes(texts: list[str]) -> list[int]:
+    return [len(text) for text in texts]
+
+
+@app.batch(50, queue="lengths")
+async def lengths(texts: list[str]) -> list[float]:
+    return [float(len(text)) for text in texts]
+
+
+@app.batch(50, queue="pairs")
+async def pairs(texts: list[str]) -> Sequence[tuple[int, int]]:
+    return tuple((0, len(text)) for text in texts)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def watched(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    """A decorator that says no more than that the result is awaited."""
+    return function
+
+
+@app.task(queue="watched")
+@watched
+async def weigh(letter: Letter) -> float:
+    return 0.5
+
+
 async def the_handles_have_the_results_of_their_handlers() -> None:
     assert_type(await post.enqueue(Letter("ann"), copies=2), Handle[list[str]])
     assert_type(await (await post.enqueue(Letter("ann"))).result(timeout=5), list[str])
@@ -38,6 +75,24 @@ async def the_handles_have_the_results_of_their_handlers() -> None:
     assert_type(add.enqueue_sync(1, 2).result(), int)
     assert_type(post.enqueue_sync(Letter("ann")).result(1.5), list[str])
     assert_type(await tell.enqueue("ann", urgent=True), Handle[None])
+
+
+async def a_task_that_is_called_directly_is_its_function() -> None:
+    assert_type(asyncio.create_task(post(Letter("ann"), copies=2)), asyncio.Task[list[str]])
+    assert_type(await post(Letter("ann")), list[str])
+    assert_type(add(1, b=2), int)
+    assert_type(add.options(priority=3)(1, 2), int)
+    await tell("ann", urgent=True)
+    assert_type(await weigh(Letter("ann")), float)
+    assert_type(await embed(["a", "b"]), list[int | Exception])
+    assert_type(sizes(["a", "b"]), list[int])
+    assert_type(await lengths(["a", "b"]), list[float])
+    assert_type(asyncio.create_task(pairs(["a"])), asyncio.Task[Sequence[tuple[int, int] | Exception]])
+    assert_type(await embed.enqueue("a"), Handle[int])
+    assert_type(await sizes.enqueue("a"), Handle[int])
+    assert_type(await lengths.enqueue("a"), Handle[float])
+    assert_type(await pairs.enqueue("a"), Handle[tuple[int, int]])
+    assert_type(await weigh.enqueue(Letter("ann")), Handle[float])
 
 
 async def options_keep_the_types() -> None:

@@ -19,7 +19,7 @@ def tracked(*suffixes: str) -> list[Path]:
 
 def too_long(file: Path) -> str | None:
     name = file.relative_to(ROOT)
-    limit = 400 if "conformance" in name.parts else LIMITS.get(name.parts[0])
+    limit = LIMITS.get(name.parts[0])
     lines = len(file.read_text().splitlines())
     return f"{file.relative_to(ROOT)}: {lines} lines, at most {limit}" if limit and lines > limit else None
 

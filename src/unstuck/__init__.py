@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from unstuck.errors import StoreUnavailable as StoreUnavailable
     from unstuck.errors import Transient as Transient
     from unstuck.errors import UnknownJob as UnknownJob
+    from unstuck.errors import UnreadableJob as UnreadableJob
     from unstuck.errors import UnstuckError as UnstuckError
     from unstuck.handle import Handle as Handle
     from unstuck.handle import SyncHandle as SyncHandle
@@ -58,7 +59,7 @@ _HOMES = {
     "call": "Call",
     "classifier": "classify register",
     "context": "Context current_job current_jobs",
-    "errors": "ConfigError Critical JobError JobFailed JobPending PayloadError Permanent QuotaExhausted RateLimited SchemaError Snooze StoreDamaged StoreError StoreUnavailable Transient UnknownJob UnstuckError",
+    "errors": "ConfigError Critical JobError JobFailed JobPending PayloadError Permanent QuotaExhausted RateLimited SchemaError Snooze StoreDamaged StoreError StoreUnavailable Transient UnknownJob UnreadableJob UnstuckError",
     "handle": "Handle SyncHandle",
     "health": "HealthStatus",
     "jobs": "Jobs",

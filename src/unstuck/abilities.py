@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from msgspec import Struct
 
 from unstuck.model import Job, NewJob, Outcome, Worker
-from unstuck.store import Blind, Clock, Enqueued
+from unstuck.store import GRACE, Blind, Clock, Enqueued
 
 Judge = Callable[[Job], Outcome]
 
@@ -69,7 +69,7 @@ class Reapable(Protocol):
         queues: Sequence[str] | None = None,
         of: str | None = None,
         blind: Sequence[Blind] = (),
-        grace: float = 3600.0,
+        grace: float = GRACE,
     ) -> Reaped:
         """End up to ``limit`` leases a table that ran out (or all of the owner ``of``) as ``judge`` says.
 

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
-from types import TracebackType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 from unstuck.call import Call
 from unstuck.environ import default_retry
 from unstuck.errors import ConfigError
 from unstuck.handle import Handle, SyncHandle
-from unstuck.handler import Handler
+from unstuck.handler import Handler, must_be_a_lifespan
 from unstuck.isolated import Lifespan
 from unstuck.jobs import Jobs
 from unstuck.model import Job
 from unstuck.perform import Middleware
-from unstuck.policy import Policy, Retry, queue_name, shown, task_name, whole
+from unstuck.policy import Policy, Retry, must_agree, queue_name, shown, task_name, whole
 from unstuck.schedule import CatchUp, Schedule
+from unstuck.seconds import Seconds
 from unstuck.store import Enqueued, Store
 from unstuck.stores import joinable, open_store
 from unstuck.sync import portal
-from unstuck.task import QueueOptions, Task, TaskOptions
+from unstuck.task import BatchDecorator, Decorator, QueueOptions, Task, TaskFunction, TaskOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
-A = TypeVar("A")
 
 
 class Unstuck:
@@ -53,8 +51,10 @@ class Unstuck:
     def queue(self, name: str, **options: Unpack[QueueOptions]) -> None:
         """Say what holds for a queue; its tasks need not say it again. Call it before they are registered."""
         policy = _policy(options, f"queue {queue_name(name)!r}")
-        if self.queues.setdefault(name, policy) != policy:
+        if self.queues.get(name, policy) != policy:
             raise ConfigError(f"queue {name!r} is in use already: declare it once, before its tasks")
+        must_agree(self.queues | {name: policy})
+        self.queues[name] = policy
 
     def tune(self, policies: Mapping[str, Policy]) -> None:
         """Let other policies hold for queues than those the code declared, in this process."""
@@ -63,11 +63,15 @@ class Unstuck:
             task.tune(self.queues[task.queue])
 
     @overload
-    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> TaskFunction[P, R, P, Coroutine[Any, Any, R]]: ...
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, Awaitable[R]], /) -> TaskFunction[P, R, P, Awaitable[R]]: ...
     @overload
-    def task(self, function: None = None, /, **options: Unpack[TaskOptions]) -> _Decorator: ...
+    def task(self, function: Callable[P, R], /) -> TaskFunction[P, R, P, R]: ...
+    @overload
+    def task(self, function: None = None, /, **options: Unpack[TaskOptions]) -> Decorator: ...
 
     def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
         """Make a task of a function: ``async def`` runs on the event loop, ``def`` in a thread.
@@ -80,17 +84,19 @@ class Unstuck:
 
         return decorate if function is None else decorate(function)
 
-    def batch(self, size: int, **options: Unpack[TaskOptions]) -> _BatchDecorator:
+    def batch(self, size: int, **options: Unpack[TaskOptions]) -> BatchDecorator:
         """Make a task of a function that takes up to ``size`` jobs at once: a list in, an answer for each out.
 
         ``embed.enqueue(text)`` adds one job. An answer that is an exception fails only its own job.
         """
+        if callable(size):
+            raise ConfigError("@app.batch has no size: write @app.batch(50), for up to 50 jobs in one call")
         whole("batch size", size, 1, 10_000)
 
         def decorate(function: Callable[..., Any]) -> Task[Any, Any]:
             return self._register(function, size, **options)
 
-        return cast(_BatchDecorator, decorate)
+        return cast(BatchDecorator, decorate)
 
     def schedule(
         self,
@@ -98,7 +104,7 @@ class Unstuck:
         call: Call[Any],
         *,
         cron: str | None = None,
-        every: float | timedelta | None = None,
+        every: Seconds | None = None,
         tz: str = "UTC",
         catch_up: CatchUp = "last",
     ) -> None:
@@ -110,6 +116,7 @@ class Unstuck:
 
     def lifespan(self, function: Lifespan) -> Lifespan:
         """Enter this asynchronous context manager before a worker takes jobs, and leave it after the last."""
+        must_be_a_lifespan(function)
         self.lifespans.append(function)
         return function
 
@@ -125,7 +132,7 @@ class Unstuck:
         return self._handles(answers, listed)
 
     def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
-        handles = portal().run(self.enqueue_many(list(calls)))
+        handles = portal().run(self.enqueue_many(_listed(calls)))
         return [SyncHandle(handle) for handle in handles]
 
     async def enqueue_in(self, connection: Any, calls: Iterable[Call[R]]) -> list[Handle[R]]:
@@ -141,7 +148,8 @@ class Unstuck:
 
     def enqueue_in_sync(self, connection: Any, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
         """As ``enqueue_in``, on a synchronous connection: of psycopg, psycopg2, SQLAlchemy or Django."""
-        store = joinable(portal().run(self.store()), self.url)
+        # No warning inside of an event loop: the connection itself would hold that up, too.
+        store = joinable(portal(inside_a_loop=True).run(self.store()), self.url)
         listed = _listed(calls)
         answers = store.enqueue_in_sync(connection, [call.job for call in listed])
         return [SyncHandle(handle) for handle in self._handles(answers, listed)]
@@ -192,16 +200,14 @@ class Unstuck:
         try:
             yield
         finally:
-            await self.__aexit__(None, None, None)
+            await self.__aexit__()
             self.url = own
 
     async def __aenter__(self) -> Self:
         await self.store()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the store, also where synchronous callers have opened it."""
         here = asyncio.get_running_loop()
         for loop, opened in list(self._stores.items()):
@@ -223,8 +229,8 @@ class Unstuck:
         name: str | None = None,
         queue: str = "default",
         retry: Retry | int | None = None,
-        timeout: float | None = None,
-        stall: float | None = None,
+        timeout: Seconds | None = None,
+        stall: Seconds | None = None,
         isolate: bool = False,
         **options: Unpack[QueueOptions],
     ) -> Task[Any, Any]:
@@ -246,14 +252,17 @@ class Unstuck:
                 f"task {named!r} disagrees with the other tasks of queue {queue!r} in {', '.join(differences)}: "
                 "make them agree, or give it a queue of its own"
             )
+        must_agree(self.queues | {queue: policy})
         handler = Handler(function, named, batch=batch, isolate=isolate, stall=stall)
-        task: Task[Any, Any] = Task(self, handler, queue, policy, tries, timeout)
+        task: Task[Any, Any] = TaskFunction(self, handler, queue, policy, tries, timeout)
         self.queues[queue] = policy
         self.tasks[named] = task
         return task
 
 
 def _listed(calls: Iterable[Call[R]]) -> list[Call[R]]:
+    if isinstance(calls, Call):
+        raise ConfigError("one call is no list of calls: write [task.call(…)]")
     found = list(calls)
     for call in found:
         if not isinstance(call, Call):
@@ -276,25 +285,3 @@ async def _opened(url: str) -> Store:
         await store.__aexit__(None, None, None)
         raise
     return store
-
-
-class _Decorator:
-    """Only for the type checker: what ``@app.task(…)`` returns."""
-
-    @overload
-    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
-    def __call__(self, function: Callable[..., Any], /) -> Any:
-        raise NotImplementedError
-
-
-class _BatchDecorator(Protocol):
-    """Only for the type checker: what ``@app.batch(…)`` returns."""
-
-    @overload
-    def __call__(
-        self, function: Callable[[list[A]], Awaitable[Sequence[R | Exception]]], /
-    ) -> Task[[A], R]: ...
-    @overload
-    def __call__(self, function: Callable[[list[A]], Sequence[R | Exception]], /) -> Task[[A], R]: ...

@@ -6,7 +6,6 @@ Libraries are known by the names of their classes, so none of them has to be ins
 from __future__ import annotations
 
 import errno
-import math
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from unstuck.errors import (
+    LONGEST_DELAY,
     ConfigError,
     JobError,
     PayloadError,
@@ -24,15 +24,16 @@ from unstuck.errors import (
     RateLimited,
     StoreDamaged,
     StoreUnavailable,
+    UnreadableJob,
 )
 from unstuck.model import Category, Failure
 from unstuck.redact import redact
+from unstuck.seconds import in_seconds
 
 MESSAGE_LIMIT = 8 * 1024
 STACK_LIMIT = 16 * 1024
 CODE_LIMIT = 100
 LONGEST_RETRY_AFTER = 3600.0
-LONGEST_DELAY = 366 * 86400.0
 
 
 class Refusal(StrEnum):
@@ -115,10 +116,10 @@ _LASTING_ERRNO = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.E
 def register(kind: type[BaseException], rule: Rule | Category) -> None:
     """Say what an exception class of your own means; a rule may return None to pass."""
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-        raise ConfigError(f"{str(kind)[:60]!r} is no exception class: name a class, not one of its instances")
+        raise ConfigError(f"{kind!r:.60} is no exception class: name a class, not one of its instances")
     if not (isinstance(rule, Category) or callable(rule)):
         names = ", ".join(f"Category.{each}" for each in Category)
-        raise ConfigError(f"rule is {str(rule)[:60]!r}: it must be {names} or a function that returns one")
+        raise ConfigError(f"rule is {rule!r:.60}: it must be {names} or a function that returns one")
     _registry[kind] = rule
 
 
@@ -139,7 +140,8 @@ def _found(error: BaseException) -> Class:
         return max(map(classify, error.exceptions), key=lambda found: _SEVERITY.index(found.category))
     if isinstance(error, JobError):
         code = error.code or type(error).__name__.lower()
-        return Class(error.category, code, error.delay, _REFUSALS.get(type(error)))
+        delay = None if error.delay is None else in_seconds(error.delay)
+        return Class(error.category, code, delay, _REFUSALS.get(type(error)))
     if isinstance(error, StoreDamaged) or getattr(error, "sqlite_errorcode", None) in _DAMAGED_SQLITE:
         return Class(_CRITICAL)
     if (status := _http_status(error)) is not None:
@@ -151,7 +153,9 @@ def _found(error: BaseException) -> Class:
         return Class(_PERMANENT)
     if isinstance(error, StoreUnavailable | OSError | TimeoutError | EOFError):
         return Class(_TRANSIENT)
-    if isinstance(error, NotImplementedError | ImportError | SyntaxError | PayloadError | ConfigError):
+    if isinstance(
+        error, NotImplementedError | ImportError | SyntaxError | PayloadError | ConfigError | UnreadableJob
+    ):
         return Class(_PERMANENT)
     return Class(_TRANSIENT)
 
@@ -194,9 +198,8 @@ def _http_status(error: BaseException) -> int | None:
 
 def _by_status(error: BaseException, status: int) -> Class:
     if status == TOO_MANY_REQUESTS:
-        if (
-            getattr(error, "code", None) == "insufficient_quota"
-        ):  # as OpenAI and those who speak like it say it
+        # As OpenAI and those who speak like it say it.
+        if getattr(error, "code", None) == "insufficient_quota":
             return Class(_TRANSIENT, "insufficient_quota", refusal=Refusal.QUOTA)
         return Class(_TRANSIENT, "http_429", _retry_after(error), Refusal.RATE)
     passing = status >= 500 or status in _PASSING_STATUS
@@ -234,9 +237,9 @@ def _sane_code(code: object, error: BaseException) -> str:
 
 def sane_delay(delay: object) -> float | None:
     """Handlers are given the benefit of the doubt; what is no number of seconds means the usual backoff."""
-    if isinstance(delay, bool) or not isinstance(delay, int | float) or math.isnan(delay):
+    if isinstance(delay, bool) or not isinstance(delay, int | float) or delay != delay:  # noqa: PLR0124 - NaN
         return None
-    return min(max(float(delay), 0.0), LONGEST_DELAY)
+    return float(min(max(delay, 0.0), LONGEST_DELAY))  # an int may be larger than any float
 
 
 def _code(error: BaseException) -> str:

@@ -6,19 +6,22 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any
 
 from msgspec import Raw
 
 from unstuck.call import Call
 from unstuck.errors import PayloadError, UnstuckError
+from unstuck.ids import slot_of
 from unstuck.model import Job, Json
 from unstuck.payload import encode
 from unstuck.policy import LONGEST_LEASE, number
+from unstuck.seconds import Seconds
 from unstuck.telemetry import bounded
 
 log = logging.getLogger("unstuck.job")
-_NO_FACTS: Mapping[str, Any] = {}  # shared by the many jobs that bind none
+_NOTHING: Mapping[str, Any] = {}  # shared by the many jobs that have no facts, stages or factors
 
 
 class Context:
@@ -33,8 +36,8 @@ class Context:
         self,
         job: Job,
         seconds: float = 20.0,
-        stages: Mapping[str, float] = _NO_FACTS,
-        factors: Mapping[str, float] = _NO_FACTS,
+        stages: Mapping[str, float] = _NOTHING,
+        factors: Mapping[str, float] = _NOTHING,
     ) -> None:
         self.job = job
         self.lease = job.lease
@@ -43,7 +46,7 @@ class Context:
         self.said_progress: Json = None
         self.said_stage: str | None = None
         self.said_at = time.monotonic()
-        self.facts: Mapping[str, Any] = _NO_FACTS
+        self.facts: Mapping[str, Any] = _NOTHING
         self.follow_ups: tuple[Call[Any], ...] = ()
         self.overdue = False  # it ran out of time: nobody waits for its end any more
         self._usual = seconds
@@ -64,12 +67,17 @@ class Context:
     def attempt(self) -> int:
         return self.job.attempts
 
+    @property
+    def slot(self) -> datetime | None:
+        """The time for which a schedule enqueued this job, in UTC; None if it is no schedule's."""
+        return slot_of(self.job.key)
+
     def progress(self, value: Json) -> None:
         """Tell how far the work is: a number from 0 to 1, or anything JSON can say."""
         self.said_progress = Raw(encode(value, "progress"))
         self._said("progress", self.said_progress)
 
-    def stage(self, name: str, *, expected: float | None = None) -> None:
+    def stage(self, name: str, *, expected: Seconds | None = None) -> None:
         """Tell what the job is busy with now, in at most 100 characters.
 
         From the next heartbeat on, which comes at once, the lease is as long as the queue's policy says
@@ -83,7 +91,7 @@ class Context:
         needed = min(least * self._factors.get(name, 1.0), LONGEST_LEASE)
         self.seconds = max(self.stages.get(name, self._usual), needed)
         self.said_stage = name
-        self._said("stage", [name, expected])
+        self._said("stage", [name, None if expected is None else least])
 
     def then(self, call: Call[Any]) -> None:
         """Enqueue a job together with the completion of this one: both happen, or neither."""
@@ -126,7 +134,9 @@ def current_jobs() -> tuple[Context, ...]:
     try:
         return _current.get()
     except LookupError:
-        raise UnstuckError("no job runs here: current_job() is for handlers") from None
+        raise UnstuckError(
+            "no job runs here: current_job() is for handlers; in a test, unstuck.testing.inline runs them as jobs"
+        ) from None
 
 
 def enter(contexts: tuple[Context, ...]) -> None:

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
 from unstuck.abilities import Judge, Stuck
 from unstuck.errors import SchemaError
-from unstuck.health import alive
+from unstuck.explain import OFTEN, unknown
+from unstuck.firing import overdue
+from unstuck.health import CRITICAL, HEALTHY, alive, unheard
 from unstuck.judge import judge
-from unstuck.model import Worker
+from unstuck.limited import limited
+from unstuck.model import Filter, Job, Status, Worker
 from unstuck.reaper import FOREVER
-from unstuck.store import Blind, Clock, Counts, Finding, Store
+from unstuck.store import GRACE, Blind, Clock, Counts, Finding, Store
+from unstuck.wording import ago, command, counted, holder, lasting, near
 
 SKEW = 5.0  # seconds by which the store's clock and ours may differ without a word
 MANY = 100  # waiting jobs below which a queue is not said to grow
+MOST = 1000  # jobs of a queue that are looked at
+MOST_STUCK = 100  # rows of each table
+MOST_WORKERS = 20  # that are well; every other one is named
+LONG_WAIT = 60.0  # seconds for which the next job in line may wait beside workers with room
+FORGOTTEN = 40 * 86400.0  # seconds after which a schedule that nobody fires was taken out on purpose
 
 
 async def doctor(store: Store, *, seconds: float = 1.0) -> list[Finding]:
     """Findings, the store's own first. Takes two looks, so many seconds apart, to see what grows."""
     own = await store.checkup()
     clock = (await store.clock()).now
+    agrees = _clock(clock)  # at once: other looks take their time
     try:
         before = await store.count()
     except SchemaError as error:
@@ -35,9 +46,11 @@ async def doctor(store: Store, *, seconds: float = 1.0) -> list[Finding]:
     workers = alive(await store.workers(), clock)
     return [
         *own,
-        *_clock(clock),
+        *agrees,
         *_workers(workers),
-        *(finding for counts in after for finding in _queue(counts, before, workers)),
+        *_schedules(overdue(await store.slots(), workers), clock),
+        *[finding for counts in after for finding in await _queue(store, counts, before, workers)],
+        Finding("ok", "records were not read one by one", "unstuck verify does that"),
     ]
 
 
@@ -53,18 +66,16 @@ class Tables(Protocol):
     async def stuck(self, judge: Judge, blind: Sequence[Blind], grace: float, limit: int) -> list[Stuck]: ...
 
 
-async def doctor_tables(
-    tables: Tables, *, grace: float = 3600.0, limit: int = 100
-) -> tuple[list[Finding], list[Stuck]]:
+async def doctor_tables(tables: Tables) -> tuple[list[Finding], list[Stuck]]:
     """What is odd about the tables, and the rows that are stuck, with what a reaper would do about each."""
     clock = await tables.clock()
-    stuck = await tables.stuck(judge, [Blind(FOREVER, clock.uptime)], grace, limit)
+    stuck = await tables.stuck(judge, [Blind(FOREVER, clock.uptime)], GRACE, MOST_STUCK)
     found = [*_clock(clock.now), *await tables.checkup()]
     for counts in await tables.count():
         numbers = f"{counts.pending} wait, {counts.processing} run, {counts.completed} are done, {counts.failed} failed"
         found.append(Finding("ok", f"table {counts.queue}: {numbers}"))
         if those := [row for row in stuck if row.table == counts.queue]:
-            many = f"{len(those)} or more" if len(those) >= limit else str(len(those))
+            many = f"{len(those)} or more" if len(those) >= MOST_STUCK else str(len(those))
             fix = f"unstuck reap --store … --table {counts.queue} --once, or keep it running without --once"
             found.append(Finding("failure", f"{many} rows of table {counts.queue} are stuck", fix))
     return found, stuck
@@ -84,41 +95,166 @@ def _clock(there: datetime) -> list[Finding]:
 
 
 def _workers(workers: Sequence[Worker]) -> list[Finding]:
-    found = [Finding("ok", f"{len(workers)} workers are alive")] if workers else []
-    return found + [
+    found, well = [], 0
+    for worker in sorted(workers, key=lambda one: one.id):
+        who = f"worker {worker.id} of {worker.host} takes {', '.join(worker.queues)}"
+        if worker.health.status == HEALTHY:
+            well += 1
+            if well <= MOST_WORKERS:
+                found.append(Finding("ok", f"{who}: {worker.running} of {worker.concurrency} run"))
+            continue
+        level = "failure" if worker.health.status == CRITICAL else "warning"
+        fix = f"look at its log (process {worker.pid} of {worker.host})"
+        if not worker.health.consuming:
+            fix += "; if a handler blocks it, end that process: its jobs go to others"
+        if not worker.health.recovering:
+            fix = "start it without --recovery 0, or let another one recover: unstuck reap"
+        found.append(Finding(level, f"{who}, and is {worker.health.status}: {worker.health.why}", fix))
+    if well > MOST_WORKERS:
+        found.append(Finding("ok", f"{counted(well - MOST_WORKERS, 'more worker')} alive", "unstuck top"))
+    return found
+
+
+def _schedules(silent: Mapping[str, datetime], now: datetime) -> list[Finding]:
+    return [
         Finding(
-            "failure" if worker.health.status == "CRITICAL" else "warning",
-            f"worker {worker.id} is {worker.health.status}: {worker.health.why}",
-            "look at its log",
+            "ok" if (now - slot).total_seconds() > FORGOTTEN else "warning",
+            f"schedule {name} came last, or was first seen, {ago(slot, now)}, and no worker that is alive fires it",
+            "start a worker of the app that declares it, unless it was taken out of the code",
         )
-        for worker in workers
-        if worker.health.status != "HEALTHY"
+        for name, slot in silent.items()
     ]
 
 
-def _queue(counts: Counts, before: Iterable[Counts], workers: Sequence[Worker]) -> list[Finding]:
-    name, found = counts.queue, []
-    due = counts.pending - counts.delayed
+async def _queue(
+    store: Store, counts: Counts, before: Iterable[Counts], workers: Sequence[Worker]
+) -> list[Finding]:
+    if counts.trouble:
+        return []  # the store's own findings say more of it
+    found = [*_standing(counts, workers), *await _running(store, counts, workers)]
+    found += await _waiting(store, counts, before, workers)
+    if counts.dead:
+        found.append(await _dead(store, counts))
+    if any(finding.level != "ok" for finding in found):
+        return found
+    delayed = f", {counts.delayed} are delayed" if counts.delayed else ""
+    told = f"queue {counts.queue}: {counts.due} wait{delayed}, {counts.processing} run"
+    return [Finding("ok", told), *found]
+
+
+def _standing(counts: Counts, workers: Sequence[Worker]) -> list[Finding]:
+    """Whether it is let run, and by whom."""
+    name = counts.queue
     if counts.paused is not None:
-        level = "failure" if counts.paused.startswith("CRITICAL") else "warning"
+        level = "failure" if counts.halted else "warning"
         told = f"queue {name} is paused: {counts.paused}"
-        found.append(Finding(level, told, f"when that is mended: unstuck resume {name}"))
-    elif due and not any(name in worker.queues for worker in workers):
-        found.append(
-            Finding("failure", f"{due} jobs wait in queue {name}, and no worker takes it", "start one")
-        )
+        return [Finding(level, told, f"when that is mended: {command('resume', name)}")]
+    taken = {queue for worker in workers for queue in worker.queues}
+    if (counts.pending or counts.expired) and name not in taken:
+        what = f"{counted(counts.due, 'job')} wait" if counts.due else "jobs are to come"
+        told = f"{what} in queue {name}, and no worker takes it"
+        hint = f" (workers take {', '.join(sorted(taken))}: is a name misspelt?)" if near(name, taken) else ""
+        level = "failure" if counts.due else "warning"
+        return [Finding(level, told, f"start one: {command('worker', 'MODULE:APP', queue=name)}{hint}")]
+    return []
+
+
+async def _running(store: Store, counts: Counts, workers: Sequence[Worker]) -> list[Finding]:
+    name, found = counts.queue, []
     if counts.expired:
-        told = f"{counts.expired} jobs of queue {name} are stuck: their leases ran out"
-        found.append(Finding("failure", told, "start a worker, or: unstuck reap --once"))
-    past = next((of for of in before if of.queue == name), Counts(queue=name))
-    if due > MANY and due > past.pending - past.delayed:
+        told = f"{counted(counts.expired, 'lease')} of queue {name} ran out"
+        fix = "unstuck reap --once"
+        if not any(worker.health.recovering for worker in workers):
+            told += ", and nobody who is alive recovers"
+            fix += "; and start a worker without --recovery 0, or: unstuck reap"
+        found.append(Finding("failure", told, fix))
+    if not counts.processing:
+        return found
+    now = (await store.clock()).now
+    jobs = (await store.find(Filter(queue=name, status=Status.PROCESSING), MOST)).jobs
+    silent = [job for job in jobs if unheard(job, workers, now)]
+    if silent:
+        owners = ", ".join(sorted({holder(job.owner) for job in silent})[:3])
         told = (
-            f"queue {name} grows: {due} jobs wait, {due - past.pending + past.delayed} more than a moment ago"
+            f"{counted(len(silent), 'job')} of queue {name}: held by workers that are not heard of: {owners}"
         )
-        found.append(Finding("warning", told, "start more workers, or give them more --concurrency"))
-    if dead := counts.failed - counts.cancelled:
-        told = f"{dead} dead letters in queue {name}"
+        found.append(Finding("warning", told, _explain(silent[0])))
+    return found + _crashing(name, jobs)
+
+
+async def _waiting(
+    store: Store, counts: Counts, before: Iterable[Counts], workers: Sequence[Worker]
+) -> list[Finding]:
+    name, takers = counts.queue, [worker for worker in workers if counts.queue in worker.queues]
+    if not counts.pending or not takers or counts.paused is not None:
+        return []
+    jobs = (await store.find(Filter(queue=name, status=Status.PENDING), MOST)).jobs
+    known = {task for worker in takers for task in worker.tasks}
+    found = [
+        Finding(
+            "failure",
+            f"{counted(count, 'job')}: {unknown(task, name, takers)}",
+            "deploy a worker that has it",
+        )
+        for task, count in Counter(job.task for job in jobs if job.task not in known).most_common(5)
+    ]
+    found += _crashing(name, jobs)
+    if again := [job for job in jobs if job.attempts and job.error]:
+        kinds = Counter(job.error.code for job in again if job.error)
+        told = f"{counted(len(again), 'job')} of queue {name} failed, another attempt is to come: {_kinds(kinds)}"
+        found.append(Finding("ok", told, _explain(again[0])))  # retries are nothing unusual
+    if counts.due and (limit := await limited(store, counts, takers)):
+        return [*found, limit]
+    room = any(worker.running < worker.concurrency and worker.health.consuming for worker in takers)
+    if counts.waited is not None and counts.waited > LONG_WAIT and room:
+        told = f"the next job of queue {name} has been due for {lasting(counts.waited)}, and workers have room, yet nobody takes it"
         found.append(
-            Finding("warning", told, f"look: unstuck dead --queue {name}; then: unstuck retry --queue {name}")
+            Finding("warning", told, "somebody may hold a lock on it: see what is said of locks here")
         )
-    return found or [Finding("ok", f"queue {name}: {due} wait, {counts.processing} run")]
+    past = next((of for of in before if of.queue == name), Counts(queue=name))
+    if counts.due > MANY and counts.due > past.due:
+        told = f"queue {name} grows: {counts.due} jobs wait, {counts.due - past.due} more than a moment ago"
+        found.append(Finding("warning", told, "start more workers, or give them more --concurrency"))
+    return found
+
+
+def _crashing(queue: str, jobs: Sequence[Job]) -> list[Finding]:
+    return [
+        Finding(
+            "warning",
+            f"job {job.id} of queue {queue} lost its worker {job.crashes} times, {_budget(job)}",
+            f"if it kills them: {command('cancel', job.id, queue=queue)}",
+        )
+        for job in jobs
+        if job.crashes >= OFTEN
+    ][:5]
+
+
+def _budget(job: Job) -> str:
+    if job.max_crashes is None:
+        return f"in {counted(job.attempts, 'attempt')} of {job.max_attempts}"
+    return f"and after {job.max_crashes} it fails for good"
+
+
+def _explain(job: Job) -> str:
+    return command("explain", job.id, queue=job.queue)
+
+
+async def _dead(store: Store, counts: Counts) -> Finding:
+    """What failed for good, by kind: only some of it is worth another try."""
+    name = counts.queue
+    jobs = (await store.find(Filter(queue=name, dead=True), MOST)).jobs
+    kinds = Counter(job.error.code if job.error else "" for job in jobs)
+    told = f"{counted(counts.dead, 'dead letter')} in queue {name}: {_kinds(kinds)}"
+    commonest = max(kinds, key=kinds.__getitem__, default="")
+    again = command("retry", *(["--code", commonest] if commonest else []), queue=name)
+    return Finding(
+        "warning", told, f"look: {command('dead', queue=name)}; when the cause of a kind is mended: {again}"
+    )
+
+
+def _kinds(kinds: Counter[str]) -> str:
+    named = kinds.most_common(5)
+    others = kinds.total() - sum(count for _, count in named)
+    told = [f"{count} {code or 'of unknown cause'}" for code, count in named]
+    return ", ".join([*told, f"{others} others"] if others else told)

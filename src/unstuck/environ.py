@@ -48,7 +48,10 @@ def first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def neo4j_url(what: str, uri: str, username: str | None, password: str | None, database: str | None) -> str:
-    """The URL of a Neo4j store whose address, user, password and database are said apart."""
+    """The URL of a Neo4j store whose address, user, password and database are said apart.
+
+    A password without a user is that of ``neo4j``.
+    """
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -65,7 +68,7 @@ def neo4j_url(what: str, uri: str, username: str | None, password: str | None, d
         raise ConfigError(
             f"{what} comes with a user name and without its password; both are needed, or neither"
         )
-    user = f"{quote(username, safe='')}:{quote(password or '', safe='')}@" if username else ""
+    user = f"{quote(username or 'neo4j', safe='')}:{quote(password, safe='')}@" if password else ""
     name = database or parts.path.strip("/") or EMBED_JOB_DATABASE
     options = f"?{parts.query}" if parts.query else ""
     return f"{parts.scheme}://{user}{parts.netloc}/{quote(name)}{options}"
@@ -79,9 +82,14 @@ def embed_store(environ: Mapping[str, str]) -> str | None:
     username, password, name = (
         text_in(environ, f"EMBED_JOB_DATABASE_{part}") for part in ("USERNAME", "PASSWORD", "NAME")
     )
-    return neo4j_url(
-        "EMBED_JOB_DATABASE_URI", uri, username or ("neo4j" if password else None), password, name
-    )
+    return neo4j_url("EMBED_JOB_DATABASE_URI", uri, username, password, name)
+
+
+ATTEMPTS = ("JOB_MAX_ATTEMPTS", "QUEUE_MAX_ATTEMPTS")
+BASES = ("JOB_BACKOFF_MS_BASE", "QUEUE_RETRY_BACKOFF_MS_BASE")
+LIMITS = ("JOB_BACKOFF_MS_MAX", "QUEUE_RETRY_BACKOFF_MS_MAX")
+# And the most each may say.
+RETRY = dict.fromkeys(ATTEMPTS, 1000) | dict.fromkeys(BASES + LIMITS, _LONGEST_MS)
 
 
 def default_retry(environ: Mapping[str, str]) -> Retry:
@@ -89,17 +97,25 @@ def default_retry(environ: Mapping[str, str]) -> Retry:
 
     The delays double from the base up to the maximum, which is four times the base where none is set.
     """
-    attempts = whole_in(environ, ("JOB_MAX_ATTEMPTS", "QUEUE_MAX_ATTEMPTS"), 1, 1000)
-    bases = ("JOB_BACKOFF_MS_BASE", "QUEUE_RETRY_BACKOFF_MS_BASE")
-    limits = ("JOB_BACKOFF_MS_MAX", "QUEUE_RETRY_BACKOFF_MS_MAX")
-    base = whole_in(environ, bases, 1, _LONGEST_MS) or 1000
-    most = whole_in(environ, limits, 1, _LONGEST_MS) or min(4 * base, _LONGEST_MS)
-    if most < base:
+    attempts = retry_in(environ, ATTEMPTS) or 3
+    base = retry_in(environ, BASES) or 1000
+    most = retry_in(environ, LIMITS) or min(4 * base, _LONGEST_MS)
+    return Retry(attempts=attempts, backoff=growing(environ, base, most, 2))
+
+
+def retry_in(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    """What the variables of ``RETRY`` say."""
+    return whole_in(environ, names, 1, RETRY[names[0]])
+
+
+def growing(environ: Mapping[str, str], first: int, last: int, factor: int) -> tuple[float, ...]:
+    """Delays in seconds, each so many times the one before; the first and the last are in milliseconds."""
+    if last < first:
         raise ConfigError(
-            f"{first_set(environ, limits)} is {most}, but the first delay is {base} ms "
-            f"({first_set(environ, bases)}): the longest must be at least the first"
+            f"{first_set(environ, LIMITS)} is {last}, but the first delay is {first} ms "
+            f"({first_set(environ, BASES)}): the longest must be at least the first"
         )
-    steps = [base]
-    while steps[-1] < most:
-        steps.append(min(2 * steps[-1], most))
-    return Retry(attempts=attempts or 3, backoff=tuple(step / 1000 for step in steps))
+    steps = [first]
+    while steps[-1] < last:
+        steps.append(min(factor * steps[-1], last))
+    return tuple(step / 1000 for step in steps)

@@ -8,7 +8,9 @@ UnstuckError
 ├── JobPending         the job whose result was asked for did not finish in time
 ├── StoreError         the store refused
 │   ├── StoreUnavailable   it cannot be reached, is locked or full; the same call may succeed later
+│   │   └── PartlySettled      some of the outcomes were written, the others may be later
 │   ├── StoreDamaged       its data is corrupt: restore it from a backup
+│   ├── UnreadableJob      the record of one job was edited so that it cannot be read; the others are fine
 │   └── SchemaError        its schema is newer than this release, or not ours
 └── JobError           raised by handlers: a verdict on their own attempt
     ├── Transient          worth another attempt
@@ -21,7 +23,13 @@ Snooze (no error)      raised by handlers: not now, give the job back for later,
 
 from __future__ import annotations
 
-from unstuck.model import Category, Failure
+from typing import Any
+
+from unstuck.model import Category, Failure, Settled
+from unstuck.seconds import Seconds, in_seconds
+
+LONGEST_DELAY = 366 * 86400.0
+SHORTEST_SNOOZE = 0.1  # seconds: one that is over already must not keep a worker busy with nothing else
 
 
 class UnstuckError(Exception):
@@ -63,7 +71,19 @@ class StoreUnavailable(StoreError):
     pass
 
 
+class PartlySettled(StoreUnavailable):
+    """``answers`` has one for each outcome, and None for those that could not be written now."""
+
+    def __init__(self, message: str, answers: list[Settled | None]) -> None:
+        super().__init__(message)
+        self.answers = answers
+
+
 class StoreDamaged(StoreError):
+    pass
+
+
+class UnreadableJob(StoreError):
     pass
 
 
@@ -74,17 +94,18 @@ class SchemaError(StoreError):
 class JobError(UnstuckError):
     """Raise one of its kinds in a handler to say what the failure means.
 
-    ``code`` is a short word for machines (default: the class's name); ``delay`` replaces the backoff.
+    ``code`` is a short word for machines (default: the class's name); ``delay`` replaces the backoff, and one that
+    is over already, less than 0, is 0.
     """
 
     category = Category.TRANSIENT
     code = ""
-    delay: float | None = None
+    delay: Seconds | None = None
 
-    def __init__(self, message: str = "", *, code: str = "", delay: float | None = None) -> None:
+    def __init__(self, message: str = "", *, code: str = "", delay: Seconds | None = None) -> None:
         super().__init__(message)
         self.code = code
-        self.delay = delay
+        self.delay = None if delay is None else _length(f"delay of {type(self).__name__}", delay)
 
 
 class Transient(JobError):
@@ -108,8 +129,19 @@ class Critical(JobError):
 
 
 class Snooze(Exception):
-    """Raise it in a handler to have the job run again after ``seconds``. No attempt is spent."""
+    """Raise it in a handler to have the job run again after ``seconds``, 0.1 at least. No attempt is spent."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"not for another {seconds} s")
-        self.seconds = seconds
+    def __init__(self, seconds: Seconds) -> None:
+        self.seconds = max(_length("Snooze", seconds), SHORTEST_SNOOZE)
+        super().__init__(f"not for another {self.seconds:g} s")
+
+
+def _length(what: str, given: Any) -> float:
+    """The seconds, also less than 0: what is left until some moment may have passed while it was worked out."""
+    seconds = in_seconds(given)
+    # Said so that NaN is refused, too.
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds <= LONGEST_DELAY:
+        raise ConfigError(
+            f"{what} is {given!r:.60}: it must be a number of seconds, {LONGEST_DELAY:.0f} (366 days) at most, or a timedelta"
+        )
+    return float(max(seconds, -LONGEST_DELAY))  # an int may be smaller than any float

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from unstuck.errors import StoreDamaged, StoreError
+from unstuck.errors import StoreDamaged, StoreError, StoreUnavailable
 from unstuck.health import Vitals
 from unstuck.intake import Intake
 from unstuck.outbox import Outbox
 from unstuck.slots import Slots
+from unstuck.store import Store
 
 log = logging.getLogger("unstuck.worker")
 
@@ -129,3 +130,17 @@ class Exchange:
             return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._force.wait(), pause)
+
+
+async def opened(store: Callable[[], Awaitable[Store]], stopping: Callable[[], bool]) -> Store:
+    """The store, as soon as it can be opened; who is to stop does not wait for it."""
+    pause = 0.2
+    while True:
+        try:
+            return await store()
+        except StoreUnavailable as error:
+            if stopping():
+                raise
+            log.warning("the store does not answer, will try again in %.1f s: %s", pause, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)

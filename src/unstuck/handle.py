@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from unstuck.errors import JobFailed, JobPending
+from unstuck.errors import JobFailed, JobPending, PayloadError
 from unstuck.jobs import Jobs
-from unstuck.model import Category, Failure, Job, Ref, Status
-from unstuck.payload import Result
+from unstuck.model import Category, Failure, Job, Json, Ref, Status
+from unstuck.payload import Result, dropped
+from unstuck.policy import YEAR, number
+from unstuck.seconds import Seconds
 from unstuck.store import Enqueued
 from unstuck.sync import portal
 
@@ -57,35 +59,41 @@ class Handle(Struct, Generic[R_co], frozen=True, gc=False):
     async def status(self) -> Status:
         return (await self.job()).status
 
-    async def result(self, timeout: float | None = None) -> R_co:
+    async def result(self, timeout: Seconds | None = None) -> R_co:
         """Wait for the job and return what its handler returned, read from JSON as the handler's annotation says.
 
         Raises JobFailed if it failed, JobPending (a TimeoutError) if it has not finished in time, and
-        PayloadError if the result does not fit the annotation.
+        PayloadError if the result does not fit the annotation, or was too large to be kept.
         """
-        end = None if timeout is None else time.monotonic() + timeout
+        patience = None if timeout is None else number("timeout", timeout, 0.0, 10 * YEAR)
+        end = None if patience is None else time.monotonic() + patience
         pause = 0.005
         while True:
             job = await self.job()
             if job.status is Status.COMPLETED:
-                return cast(
-                    R_co, self._result.read(job.result, f"job {self.id}") if self._result else job.result
-                )
+                return cast(R_co, self._read(job.result))
             if job.status is Status.FAILED:
                 raise JobFailed(self.id, job.error or _unexplained())
             if end is not None and time.monotonic() + pause > end:
                 raise JobPending(
-                    f"job {self.id} is still {job.status} after {timeout:g} s: {await self.explain()}"
+                    f"job {self.id} is still {job.status} after {patience:g} s: {await self.explain()}"
                 )
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, SLOWEST_LOOK)
+
+    def _read(self, result: Json) -> Any:
+        if told := dropped(result):
+            raise PayloadError(
+                f"job {self.id} is completed, but {told}: store the data elsewhere and return its address"
+            )
+        return self._result.read(result, f"job {self.id}") if self._result else result
 
     async def cancel(self) -> bool:
         """Cancel the job, even while it runs; false if it was finished already."""
         return await (await self._jobs()).cancel([self.id], self.queue) == 1
 
     async def explain(self) -> str:
-        """Why the job is not running, in one sentence."""
+        """Why the job is where it is and what can be done about it, in a sentence or two."""
         return await (await self._jobs()).explain(self.id, self.queue)
 
 
@@ -106,7 +114,7 @@ class SyncHandle(Generic[R_co]):
     def status(self) -> Status:
         return portal().run(self._handle.status())
 
-    def result(self, timeout: float | None = None) -> R_co:
+    def result(self, timeout: Seconds | None = None) -> R_co:
         return portal().run(self._handle.result(timeout))
 
     def cancel(self) -> bool:

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import isasyncgenfunction, isawaitable, iscoroutine, iscoroutinefunction, isgeneratorfunction
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from inspect import (
+    isasyncgenfunction,
+    isawaitable,
+    isclass,
+    iscoroutine,
+    iscoroutinefunction,
+    isgeneratorfunction,
+)
 from typing import Any
 
 from unstuck.errors import ConfigError, Permanent
 from unstuck.payload import Arguments, Result
-from unstuck.policy import number, whole
+from unstuck.policy import number, shown
+from unstuck.seconds import Seconds
+from unstuck.wording import counted
 
 LONGEST = 7 * 86400.0
+
+
+def must_be_a_lifespan(function: Any) -> None:
+    """Refuse what is known not to return an asynchronous context manager when it is called."""
+    if isasyncgenfunction(function) or isgeneratorfunction(function) or iscoroutinefunction(function):
+        what = "yields and is" if not iscoroutinefunction(function) else "is"
+        wanted = "an async def that yields once, under @app.lifespan and @asynccontextmanager"
+        raise ConfigError(
+            f"lifespan {function.__qualname__!r} {what} no asynchronous context manager: write {wanted}"
+        )
+    if isinstance(function, AbstractAsyncContextManager) or not callable(function):
+        raise ConfigError(f"lifespan is {shown(function)}: give the function itself, without calling it")
 
 
 class Handler:
@@ -27,14 +49,16 @@ class Handler:
         *,
         batch: int = 0,
         isolate: bool = False,
-        stall: float | None = None,
+        stall: Seconds | None = None,
     ) -> None:
         self.task = task
         self.function = function
+        if isclass(function):
+            raise ConfigError(f"task {task!r} is a class: make a task of a function, which may use the class")
         self.arguments = Arguments(function, task, each=batch > 0)
         self.result = Result(function, each=batch > 0)
         self.is_async = iscoroutinefunction(function)
-        self.batch = whole("batch size", batch, 0, 10_000)
+        self.batch = batch
         self.isolate = isolate
         self.stall = None if stall is None else number("stall", stall, 0.05, LONGEST)
         if isasyncgenfunction(function) or isgeneratorfunction(function):
@@ -55,6 +79,16 @@ class Handler:
             result.close()
         told = f"{self.place[1] or self.task} is no coroutine function but returned an awaitable"
         raise Permanent(f"{told}: make it 'async def'")
+
+    def answers(self, result: Any, jobs: int) -> Sequence[Any]:
+        """What a batch returned, one for each job; refuses anything else."""
+        if not isinstance(result, Sequence) or isinstance(result, str | bytes | bytearray):
+            told = f"returned a {type(result).__name__}: a list with one answer for each job is needed"
+            raise Permanent(f"the batch handler {told}")
+        if len(result) != jobs:
+            told = f"got {counted(jobs, 'job')} and returned {counted(len(result), 'answer')}"
+            raise Permanent(f"the batch handler {told}: one for each is needed")
+        return result
 
     @property
     def place(self) -> tuple[str, str]:

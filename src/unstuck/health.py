@@ -11,7 +11,7 @@ from threading import Lock
 
 from msgspec import Struct
 
-from unstuck.model import Health, Worker
+from unstuck.model import Health, Job, Worker
 from unstuck.store import Counts
 
 log = logging.getLogger("unstuck.health")
@@ -22,8 +22,10 @@ WORTH_TELLING = 3  # failures in a row after which a success is worth a line in 
 REMEMBERED = 100  # outcomes that the success rate and the patterns are made of
 PATTERNS = 10
 REASONS = 10
+REPORT_EVERY = 60.0  # seconds
 IDLE = 30.0  # seconds without an answer to "is there work?" that make a worker DEGRADED
 WORKER_SILENT = 60.0  # seconds after which a worker no longer counts as one that could take a job
+HEARD_EVERY = WORKER_SILENT / 3  # seconds after which it beats at the latest, however long its leases are
 
 
 class Vitals:
@@ -33,9 +35,8 @@ class Vitals:
         self._worker = worker
         self._clock = clock
         self._lock = Lock()
-        self._outcomes: deque[str | None] = deque(
-            maxlen=REMEMBERED
-        )  # the code of a failure, None for a success
+        # The code of a failure, None for a success.
+        self._outcomes: deque[str | None] = deque(maxlen=REMEMBERED)
         self._in_a_row = 0
         self._succeeded: float | None = None
         self._halted = ""
@@ -103,11 +104,11 @@ class Vitals:
             recovering=self._recovery,
         )
 
-    def report(self, every: float = 60.0) -> None:
-        """Log what was done since the last report, if that is ``every`` seconds ago and there is anything to say."""
+    def report(self) -> None:
+        """Log what was done since the last report, if that is a minute ago and there is anything to say."""
         with self._lock:
             seconds = self._clock() - self._reported
-            if seconds < every or not any(self._done):
+            if seconds < REPORT_EVERY or not any(self._done):
                 return
             (successes, failures), self._done = self._done, [0, 0]
             self._reported += seconds
@@ -158,8 +159,21 @@ def alive(workers: Iterable[Worker], now: datetime) -> list[Worker]:
     ]
 
 
+def unheard(job: Job, living: Iterable[Worker], now: datetime) -> bool:
+    """Whether the lease of a running job lasts, and nobody who is alive renews it."""
+    if any(worker.id == job.owner for worker in living):
+        return False
+    if job.lease_until is None:
+        since = job.started_at
+    elif job.lease_until <= now or job.heartbeat_at is None:
+        return False  # it ran out; or others hold it, by means of their own
+    else:
+        since = job.heartbeat_at
+    return since is not None and (now - since).total_seconds() > WORKER_SILENT
+
+
 def health_status(
-    workers: Iterable[Worker], counts: Iterable[Counts], now: datetime, queue: str | None = None
+    workers: Iterable[Worker], counts: Iterable[Counts], now: datetime, queue: str | None
 ) -> HealthStatus:
     """What the living workers and the queues add up to, for one queue or for all."""
     living = alive(workers, now)
@@ -170,7 +184,7 @@ def health_status(
     unattended = [of for of in queues if _due(of) and of.queue not in consumed]
 
     found = [(worker.health.status, f"worker {worker.id}: {worker.health.why}") for worker in takers]
-    found += [(CRITICAL, f"queue {of.queue!r}: {of.paused}") for of in queues if _halted(of)]
+    found += [(CRITICAL, f"queue {of.queue!r}: {of.paused}") for of in queues if of.halted]
     found += [
         (DEGRADED, f"nobody consumes queue {of.queue!r}, which has {_due(of)} due jobs") for of in unattended
     ]
@@ -200,8 +214,4 @@ def health_status(
 
 def _due(of: Counts) -> int:
     """Jobs that a worker should take now; a pause is somebody's wish, not a lack of workers."""
-    return of.pending - of.delayed if of.paused is None else 0
-
-
-def _halted(of: Counts) -> bool:
-    return of.paused is not None and of.paused.startswith(CRITICAL)
+    return of.due if of.paused is None else 0

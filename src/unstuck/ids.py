@@ -1,4 +1,4 @@
-"""Names for new things: ids of jobs, and of worker processes."""
+"""Names for new things: ids of jobs, of worker processes, and the keys of scheduled jobs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import time
+from datetime import UTC, datetime
 from random import Random
 
 # A generator of our own, because an application may seed the common one; and a fresh one after a fork,
@@ -23,6 +24,24 @@ def new_id() -> str:
 def keyed_id(queue: str, key: str) -> str:
     """The id of the job that has this key in this queue; the same for everybody who asks."""
     return hashlib.blake2b(f"{queue}\0{key}".encode(), digest_size=16).hexdigest()
+
+
+def slot_key(schedule: str, slot: datetime) -> str:
+    """The key of the job that a schedule enqueues for a slot."""
+    return f"schedule:{schedule}:{slot.isoformat()}"
+
+
+def slot_of(key: str | None) -> datetime | None:
+    """The slot that a key names, if it is one of a schedule's."""
+    match (key or "").split(":", 2):
+        case ["schedule", _, text]:
+            try:
+                slot = datetime.fromisoformat(text)
+            except ValueError:
+                return None
+            return None if slot.tzinfo is None else slot.astimezone(UTC)
+        case _:
+            return None
 
 
 def digest(task: str, payload: bytes) -> str:

@@ -52,6 +52,17 @@ class Intake:
         """Take tokens, then jobs for them and for what needs none, and start them; answers how many."""
         if not wanted:
             return 0
+        self.hungry = False  # unless there are jobs, or something is written while we ask
+        try:
+            jobs = await self._lease(wanted)
+        except BaseException:
+            self.hungry = True
+            raise
+        if jobs:
+            self.hungry, self._in_vain = True, 0
+        return len(jobs)
+
+    async def _lease(self, wanted: int) -> list[Job]:
         limits = await self._tokens(wanted)
         jobs: list[Job] = []
         try:
@@ -68,10 +79,7 @@ class Intake:
             idle = name in self._limits.buckets and not any(job.queue == name for job in jobs)
             if idle and not self.eager:  # who ends when nothing is left must not overlook what came just now
                 self._limits.nothing(name)
-        self.hungry = bool(jobs)
-        if jobs:
-            self._in_vain = 0
-        return len(jobs)
+        return jobs
 
     async def lease_first(self, limit: int) -> int:
         """Take up to ``limit`` jobs and start those that tokens can be had for; answers how many were started."""

@@ -51,6 +51,7 @@ class Nursery:
     control: socket.socket
     news: dict[int, News] = field(default_factory=dict)
     listening: asyncio.Task[None] | None = None
+    loaded: bool = False  # with all handlers
 
     @property
     def alive(self) -> bool:
@@ -103,18 +104,36 @@ class Isolation:
         self._store = store
         self._handlers = [handler for handler in handlers if handler.importable]
         self._current: Nursery | None = None
-        self._starting = asyncio.Lock()
+        self._wrong = ""  # with our main module
+        self._starting, self._warming = asyncio.Lock(), asyncio.Lock()
         self._numbers: Iterator[int] = count(1)
 
-    async def warm(self) -> None:
-        """Start the nursery now, and have it import all handlers."""
-        nursery = await self._nursery()
+    async def begin(self) -> str:
+        """Have a nursery before the first job if handlers always need one; answers why it cannot have them."""
+        if any(handler.isolate for handler in self._handlers):
+            await self.warm()
+        return self._wrong if any(handler.isolate and _in_main(handler) for handler in self._handlers) else ""
+
+    async def warm(self) -> bool:
+        """Have a nursery that has imported all handlers; true if that had to be waited for."""
+        if self._current is not None and self._current.alive and self._current.loaded:
+            return False
+        async with self._warming:
+            nursery = await self._nursery()
+            if not nursery.loaded:
+                await self._load(nursery)
+        return True
+
+    async def _load(self, nursery: Nursery) -> None:
         number = next(self._numbers)
         news = nursery.news[number] = News()
-        with suppress(OSError):
-            await nursery.send({"number": number, "load": [_order(one) for one in self._handlers]})
-            await news.get()
-        del nursery.news[number]
+        try:
+            with suppress(OSError):
+                await nursery.send({"number": number, "load": [_order(one) for one in self._handlers]})
+                told = await news.get()
+                nursery.loaded, self._wrong = "loaded" in told, told.get("wrong", "")
+        finally:
+            del nursery.news[number]
 
     async def run(self, handler: Handler, context: Context) -> Any:
         """The handler's result; raises Remote for what it raised and Crashed if its process died."""
@@ -176,7 +195,7 @@ class Isolation:
     def _prepared(self) -> dict[str, Any]:
         """What a fresh interpreter needs to import what we could, and our main module if handlers live there."""
         known = spawn.get_preparation_data("unstuck-nursery")
-        main = _MAIN if any(handler.place[0] == "__main__" for handler in self._handlers) else ()
+        main = _MAIN if any(map(_in_main, self._handlers)) else ()
         process = {name: known[name] for name in (*_PREPARED, *main) if name in known}
         return {"log_level": _log_level(), "store": self._store, "process": process}
 
@@ -220,6 +239,10 @@ async def _attend(sock: socket.socket, nursery: Nursery, number: int, context: C
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
+
+
+def _in_main(handler: Handler) -> bool:
+    return handler.place[0] == "__main__"
 
 
 def _order(handler: Handler) -> dict[str, Any]:

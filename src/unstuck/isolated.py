@@ -9,20 +9,24 @@ import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextvars import ContextVar
+from inspect import iscoroutine, unwrap
 from typing import Any
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
+from unstuck.call import Call
 from unstuck.classifier import Class, classify, failure
 from unstuck.context import Context, enter
-from unstuck.errors import Permanent, Snooze
+from unstuck.errors import ConfigError, Permanent, Snooze
 from unstuck.frames import pack
 from unstuck.handler import Handler
-from unstuck.model import Category, Failure, Job
+from unstuck.model import Category, Failure, Job, NewJob
 from unstuck.payload import record
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+importing = ContextVar("importing", default=False)  # set in a nursery, not in the children that it forks
 UNTIMELY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # kept from a nursery until it is ready for them
 
 
@@ -94,11 +98,40 @@ def refuse(error: Exception, order: Order, sock: socket.socket) -> None:
     sock.sendall(pack(Report("raised", _ending(why))))
 
 
+def refuse_import() -> None:
+    """Say what is wrong with a program that starts a worker when it is imported."""
+    if importing.get():
+        raise ConfigError(
+            "the processes of isolated jobs import this program, which must not start a worker then: "
+            'put its start under if __name__ == "__main__":'
+        )
+
+
+async def enter_lifespans(stack: AsyncExitStack, lifespans: Sequence[Lifespan]) -> None:
+    """Enter them in order; an error has a note that says whose it is."""
+    for lifespan in lifespans:
+        function: Any = unwrap(lifespan)
+        code = getattr(function, "__code__", None)
+        name = getattr(function, "__name__", type(function).__name__)
+        line = f":{code.co_firstlineno}" if code else ""
+        who = f"lifespan {name!r} ({getattr(function, '__module__', '')}{line})"
+        try:
+            manager = lifespan()
+            if not hasattr(type(manager), "__aenter__"):
+                if iscoroutine(manager):
+                    manager.close()
+                raise ConfigError(
+                    f"{who} gives a value of type {type(manager).__name__}, no asynchronous context manager: "
+                    "write @asynccontextmanager under @app.lifespan, and yield where the jobs run"
+                )
+            await stack.enter_async_context(manager)
+        except Exception as error:
+            error.add_note(f"{who} failed")
+            raise
+
+
 def apply(report: Report, context: Context) -> None:
     """Say in the worker what the handler said in the child."""
-    from unstuck.call import Call
-    from unstuck.model import NewJob
-
     match report.word:
         case "progress":
             context.progress(report.value)
@@ -124,21 +157,19 @@ def _call(
     else:
         result = handler.answer(handler.function(**arguments))
     if handler.batch:
-        [result] = result
-        if isinstance(result, Exception):
+        [result] = handler.answers(result, 1)
+        if isinstance(result, BaseException):
             raise result
     return result
 
 
 async def _inside(lifespans: Sequence[Lifespan], handler: Handler, arguments: dict[str, Any]) -> Any:
     async with AsyncExitStack() as stack:
-        for lifespan in lifespans:
-            await stack.enter_async_context(lifespan())
+        await enter_lifespans(stack, lifespans)
         if handler.is_async:
             return await handler.function(**arguments)
-        return handler.answer(
-            handler.function(**arguments)
-        )  # in the main thread, where signals can be handled
+        # In the main thread, where signals can be handled.
+        return handler.answer(handler.function(**arguments))
 
 
 def _ending(error: BaseException) -> Ending:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 
-from unstuck.errors import UnknownJob
-from unstuck.explain import explain
-from unstuck.health import HealthStatus, health_status
+from msgspec.structs import replace
+
+from unstuck.errors import ConfigError, UnknownJob
+from unstuck.explain import explain, latest
+from unstuck.firing import Firing, firings
+from unstuck.health import DEGRADED, HealthStatus, alive, health_status
 from unstuck.model import Event, Filter, Job, NewJob, Ref, Settled, Status, Worker, released
 from unstuck.options import Options
-from unstuck.policy import number, queue_name, whole
+from unstuck.policy import number, queue_name, shown, whole
 from unstuck.reaper import Reaper
 from unstuck.store import Counts, Enqueued, Page, Store
+from unstuck.wording import near
 
 AT_ONCE = 1000
 MOST_COUNTED = 100_000
@@ -31,6 +36,8 @@ class Jobs:
 
     async def get(self, id: str, queue: str | None = None) -> Job:
         """The job with this id; the queue is needed only where two queues have the id."""
+        if not isinstance(id, str):
+            raise ConfigError(f"job id is {shown(id)}: it must be a text, such as handle.id")
         if not id.isprintable():
             raise UnknownJob(f"no job has the id {ascii(id)[:60]}: it is no printable text")
         found = (await self.store.find(Filter(ids=(id,), queue=queue), limit=2)).jobs
@@ -61,16 +68,41 @@ class Jobs:
         if queue is not None:
             queue_name(queue)
         now = (await self.store.clock()).now
-        return health_status(await self.store.workers(), await self.store.count(), now, queue)
+        found = health_status(await self.store.workers(), await self.store.count(), now, queue)
+        if told := await self.strange(queue):
+            return replace(found, status=DEGRADED, why=told)
+        return found
+
+    async def strange(self, queue: str | None) -> str:
+        """What is to be said of a queue that neither a job nor a worker has ever used; nothing of any other."""
+        if queue is None or (await self.find(Filter(queue=queue), 1)).jobs:
+            return ""
+        known = {of.queue for of in await self.store.count()}
+        known |= {name for worker in await self.store.workers() for name in worker.queues}
+        if queue in known:
+            return ""
+        listed = (
+            ", ".join(map(repr, sorted(known)[:10])) + (", …" if len(known) > 10 else "") or "none so far"
+        )
+        return f"queue {queue!r} is not known, nobody has used it yet ({near(queue, known) or f'there are {listed}'})"
 
     async def workers(self) -> list[Worker]:
         return await self.store.workers()
 
+    async def schedules(self) -> list[Firing]:
+        """Every schedule that ever fired or that a living worker declares, by name, and who fires it."""
+        now = (await self.store.clock()).now
+        return firings(await self.store.slots(), alive(await self.store.workers(), now))
+
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
         return await self.store.events(after, job, limit)
 
-    async def cancel(self, ids: Sequence[str], queue: str | None = None) -> int:
-        """Cancel jobs that are not finished; answers how many that were."""
+    async def history(self, job: Ref) -> list[Event]:
+        """The last hundred events of a job, in order."""
+        return await latest(self.store, job)
+
+    async def cancel(self, ids: str | Sequence[str], queue: str | None = None) -> int:
+        """Cancel the jobs with these ids, or this one, that are not finished; answers how many that were."""
         refs = [job.ref async for job in self._named(ids, queue)]
         return await self.store.cancel(refs) if refs else 0
 
@@ -88,15 +120,15 @@ class Jobs:
         which = Filter(owner=owner, status=Status.PROCESSING)
         return [job.id for job in (await self.store.find(which, AT_ONCE)).jobs]
 
-    async def matching(self, which: Filter) -> int:
-        """How many jobs match, counted up to a hundred thousand."""
-        total, cursor = 0, None
-        while total < MOST_COUNTED:
+    async def matching(self, which: Filter) -> Counter[str]:
+        """How many jobs match, by the codes of their errors ("" without one), counted up to a hundred thousand."""
+        found, cursor = Counter[str](), None
+        while found.total() < MOST_COUNTED:
             page = await self.store.find(which, AT_ONCE, cursor)
-            total += len(page.jobs)
+            found.update(job.error.code if job.error else "" for job in page.jobs)
             if (cursor := page.cursor) is None:
                 break
-        return total
+        return found
 
     async def retry(self, which: Filter) -> int:
         """Put finished jobs back into their queues, with fresh attempts."""
@@ -106,7 +138,7 @@ class Jobs:
         """Put all dead letters back; what was cancelled stays so."""
         return await self.retry(Filter(queue=queue, dead=True))
 
-    async def release_jobs(self, ids: Sequence[str], owner: str) -> int:
+    async def release_jobs(self, ids: str | Sequence[str], owner: str) -> int:
         """Hand back what ``owner`` has leased of these, unspent; jobs of others are left alone."""
         held = [job async for job in self._named(ids, None, owner=owner)]
         if not held:
@@ -130,12 +162,12 @@ class Jobs:
         return await self.store.resume(queue_name(queue))
 
     async def explain(self, id: str, queue: str | None = None) -> str:
-        """Why a job is not running, in one sentence."""
+        """Why a job is where it is and what can be done about it, in a sentence or two."""
         return await explain(self.store, await self.get(id, queue))
 
     async def edit(
         self,
-        ids: Sequence[str],
+        ids: str | Sequence[str],
         queue: str | None = None,
         *,
         priority: int | None = None,
@@ -147,8 +179,10 @@ class Jobs:
         return await self.store.edit(refs, priority=priority, run_at=run_at)
 
     async def _named(
-        self, ids: Sequence[str], queue: str | None, owner: str | None = None
+        self, ids: str | Sequence[str], queue: str | None, owner: str | None = None
     ) -> AsyncIterator[Job]:
+        if isinstance(ids, str):  # also a sequence of texts, its characters
+            ids = (ids,)
         for start in range(0, len(ids), AT_ONCE):
             batch = tuple(dict.fromkeys(ids[start : start + AT_ONCE]))
             cursor: str | None = None

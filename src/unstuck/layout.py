@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any
 
-from unstuck.environ import first_set, number_in, whole_in
+from unstuck.environ import ATTEMPTS, BASES, LIMITS, growing, number_in, retry_in
 from unstuck.errors import ConfigError
 from unstuck.model import Status
-from unstuck.policy import LONGEST_LEASE, YEAR, shown
+from unstuck.policy import LONGEST_LEASE, shown
 
 SHORTEST_LEASE = 30.0  # a shorter one would not outlast two missed beats of 12 seconds
 GROWTH = 4  # each delay is so many times the one before
-_LONGEST_MS = round(YEAR * 1000)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _STAGES = {"jobs": "clip", "asr_jobs": "asr"}  # of rows that do not say theirs
 WORDS = ("queued", "processing", "done", "failed")
@@ -45,7 +44,7 @@ class Terms:
 def terms(environ: Mapping[str, str]) -> Terms:
     """What the environment says: JOB_… before QUEUE_… before what is built in."""
     usual = Terms()
-    attempts = whole_in(environ, ("JOB_MAX_ATTEMPTS", "QUEUE_MAX_ATTEMPTS"), 1, 1000)
+    attempts = retry_in(environ, ATTEMPTS)
     lease = number_in(
         environ, ("JOB_LEASE_SEC", "QUEUE_VISIBILITY_SEC"), SHORTEST_LEASE, LONGEST_LEASE, "seconds"
     )
@@ -66,23 +65,11 @@ def terms(environ: Mapping[str, str]) -> Terms:
 
 def _delays(environ: Mapping[str, str]) -> tuple[float, ...]:
     """From the base on, four times longer each time up to the maximum; nothing if neither is set."""
-    bases = ("JOB_BACKOFF_MS_BASE", "QUEUE_RETRY_BACKOFF_MS_BASE")
-    limits = ("JOB_BACKOFF_MS_MAX", "QUEUE_RETRY_BACKOFF_MS_MAX")
-    base = whole_in(environ, bases, 1, _LONGEST_MS)
-    most = whole_in(environ, limits, 1, _LONGEST_MS)
+    base, most = retry_in(environ, BASES), retry_in(environ, LIMITS)
     if base is None and most is None:
         return ()
-    if base is not None and most is not None and most < base:
-        raise ConfigError(
-            f"{first_set(environ, limits)} is {most}, but the first delay is {base} ms "
-            f"({first_set(environ, bases)}): the longest must be at least the first"
-        )
     first = base or min(30_000, most or 30_000)
-    last = most or max(600_000, first)
-    steps = [first]
-    while steps[-1] < last:
-        steps.append(min(GROWTH * steps[-1], last))
-    return tuple(step / 1000 for step in steps)
+    return growing(environ, first, most or max(600_000, first), GROWTH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,11 @@ AGAIN = 1.0  # seconds after which a bucket that was empty is asked again
 TELL = 60.0  # seconds between two lines about an empty bucket
 
 
+def slack(rate: Rate) -> float:
+    """How many seconds longer than the rate says a token stays out, at first."""
+    return min(max(SHARE * rate.per, LEAST), MOST)
+
+
 class Ticket(NamedTuple):
     """The right to one start, until a moment on our clock."""
 
@@ -48,7 +53,7 @@ class Limits:
             assert rate is not None
             other = self._rates.get(bucket, rate)  # if they disagree, the stricter one holds
             self._rates[bucket] = Rate(min(rate.count, other.count), max(rate.per, other.per))
-        self._slack = {name: min(max(SHARE * rate.per, LEAST), MOST) for name, rate in self._rates.items()}
+        self._slack = {name: slack(rate) for name, rate in self._rates.items()}
         self._tickets: dict[str, list[Ticket]] = {bucket: [] for bucket in self._rates}
         self._closed: dict[str, float] = {}
         self._quiet: dict[str, float] = {}

@@ -89,7 +89,7 @@ class StoreCollector(Collector):
     ``scan`` tells of a reaper of this process that belongs to no worker: its name, and how long its last scan took.
     """
 
-    def __init__(self, ask: Callable[[], Snapshot | None], scan: Scan = lambda: None) -> None:
+    def __init__(self, ask: Callable[[], Snapshot | None], scan: Scan) -> None:
         self._ask = ask
         self._scan = scan
 
@@ -120,7 +120,7 @@ def _of_queues(counts: list[Counts]) -> Iterator[Metric]:
     }
     for of in counts:
         paused.add_metric([of.queue], float(of.paused is not None))
-        for kind in KINDS:
+        for kind in KINDS if of.trouble is None else ():
             jobs.add_metric([of.queue, kind], getattr(of, kind))
         for outcome in OUTCOMES:
             outcomes.add_metric([of.queue, outcome], of.totals.get(outcome, 0))
@@ -175,9 +175,7 @@ class MetricsServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -262,6 +262,7 @@ class Worker(Struct, frozen=True, kw_only=True, gc=False):
     identity: str = ""
     queues: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()  # that it fires
     limits: Mapping[str, Mapping[str, Json]] = {}  # of its queues, by the names that Policy has for them
     concurrency: int = 0
     running: int = 0

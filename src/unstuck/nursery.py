@@ -29,7 +29,7 @@ import msgspec
 from unstuck import kin
 from unstuck.frames import pack, receive
 from unstuck.handler import Handler
-from unstuck.isolated import UNTIMELY, Lifespan, Order, perform_alone, refuse
+from unstuck.isolated import UNTIMELY, Lifespan, Order, importing, perform_alone, refuse
 from unstuck.task import Task
 from unstuck.telemetry import log_json
 
@@ -60,7 +60,17 @@ class Nursery:
         self._jobs: dict[int, Born] = {}
         self._store = store
         self._homes: dict[tuple[str, str, str], Home] = {}
+        self._no_main: Exception | None = None
         self._ears, self._mouth = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def prepare(self, process: dict[str, Any]) -> None:
+        """Be like the worker's process. What is wrong with its main module is the failure of handlers that live there."""
+        importing.set(True)
+        try:
+            spawn.prepare(process)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a program does when it is imported
+            self._no_main = error if isinstance(error, Exception) else ImportError("it ends the process")
+            log.error("isolated jobs cannot import the main module: %s", self._no_main)  # noqa: TRY400 - each job tells more
 
     def serve(self) -> None:
         """Until the worker is gone."""
@@ -93,7 +103,7 @@ class Nursery:
         elif "load" in message:
             for order in message["load"]:
                 self._find(order)
-            self._tell(number=message["number"], loaded=True)
+            self._tell(number=message["number"], loaded=True, wrong=str(self._no_main or ""))
         elif fds:
             self._bear(message, fds[0])
         else:  # too many files are open for another
@@ -126,6 +136,7 @@ class Nursery:
     def _live(self, found: Home | Exception, fd: int, parent: int, doomed: mmap.mmap) -> NoReturn:
         """The child: one job, then the end."""
         code = 1
+        importing.set(False)
         try:
             os.setpgid(0, 0)
             kin.inherit_orphans()  # so that they are ended with this job, and not with another one
@@ -157,6 +168,8 @@ class Nursery:
         module, name = order["place"]
         place = (module, name, order["task"])
         if place not in self._homes:
+            if module == "__main__" and self._no_main:
+                return self._no_main
             try:
                 found = attrgetter(name)(import_module(module))
                 if isinstance(found, Task):
@@ -224,8 +237,8 @@ def main() -> None:
         prepared = msgspec.json.decode(receive(control)[0])
         if prepared["log_level"]:
             log_json(prepared["log_level"])
-        spawn.prepare(prepared["process"])
         nursery = Nursery(control, parent, prepared["store"])
+        nursery.prepare(prepared["process"])
         try:
             nursery.serve()
         except (BrokenPipeError, ConnectionResetError):  # the worker went while we told it something

@@ -32,7 +32,7 @@ class Options:
         if self.lane is not None:
             lane_name(self.lane)
         whole("priority", self.priority, 0, 9)
-        number("delay", self.delay, 0.0, 10 * YEAR)
+        number("delay", self.delay, 0.0, 10 * YEAR, "seconds: ten years")
         if self.run_at is not None:
             _instant(self.run_at)
             if self.delay:

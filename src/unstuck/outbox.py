@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import msgspec
 
 from unstuck.classifier import failure
-from unstuck.errors import StoreDamaged, StoreError, StoreUnavailable
+from unstuck.errors import PartlySettled, StoreDamaged, StoreError, StoreUnavailable
 from unstuck.model import Category, Outcome, Settled, failed
 from unstuck.store import Store
 
@@ -32,17 +33,22 @@ class Outbox:
         self._outcomes.append(outcome)
 
     async def send(self) -> list[tuple[Outcome, Settled]]:
-        """Write all that is there. If the store is away, everything stays for the next time."""
+        """Write all that is there. If the store is away, everything stays for the next time; what is left of a part stays."""
         batch = tuple(self._outcomes)
+        answers: Sequence[Settled | None]
         try:
             answers = await self._store.settle(batch)
+        except PartlySettled as error:
+            log.warning("some outcomes cannot be written now, will try again: %s", error)
+            answers = error.answers
         except (StoreUnavailable, StoreDamaged):
             raise
         except StoreError:
             # One of them cannot be stored. Alone it fails its own job, instead of holding up all others.
             answers = [await self._alone(outcome) for outcome in batch]
-        del self._outcomes[: len(batch)]
-        return list(zip(batch, answers, strict=True))
+        told = list(zip(batch, answers, strict=True))
+        self._outcomes[: len(batch)] = [outcome for outcome, answer in told if answer is None]
+        return [(outcome, answer) for outcome, answer in told if answer is not None]
 
     async def _alone(self, outcome: Outcome) -> Settled:
         try:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from unstuck.errors import ConfigError, PayloadError
 from unstuck.model import Json
-
-log = logging.getLogger("unstuck.worker")
 
 BACKSLASH = 92
 DEEPEST = 100  # levels of nesting that every store's JSON functions can follow
@@ -43,6 +40,14 @@ class Arguments:
             raise ConfigError(
                 f"batch task {task!r} must take exactly one argument, a list of what jobs carry"
             )
+        if (
+            parameters
+            and parameters[0].name == "self"
+            and parameters[0].annotation is inspect.Parameter.empty
+        ):
+            raise ConfigError(
+                f"task {task!r} is a method, and a job has no self: make a task of a function outside of the class"
+            )
         for parameter in parameters:
             if kind := _FORBIDDEN_KINDS.get(parameter.kind):
                 raise ConfigError(
@@ -54,6 +59,7 @@ class Arguments:
             hints = get_type_hints(function, include_extras=True)
             if each:
                 _must_be_a_list(task, hints.get(parameters[0].name, Any))
+                _must_answer_with_a_list(task, hints.get("return", Any))
                 hints = {name: (get_args(hint) or (Any,))[0] for name, hint in hints.items()}
             self._struct = msgspec.defstruct(
                 "Arguments",
@@ -101,7 +107,11 @@ class Arguments:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise PayloadError(f"{self._what}: {error}; it takes {self._signature}") from None
+            unknown = [name for name in kwargs if name not in self._signature.parameters]
+            also = (
+                f", and there is no {unknown[0]!r}" if unknown and repr(unknown[0]) not in str(error) else ""
+            )
+            raise PayloadError(f"{self._what}: {error}{also}; it takes {self._signature}") from None
         bound.apply_defaults()
         return bound.arguments
 
@@ -109,7 +119,7 @@ class Arguments:
 class Result:
     """What a function says that it returns: as that, a result is read back from its JSON."""
 
-    def __init__(self, function: Callable[..., Any], *, each: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], *, each: bool) -> None:
         """``each``: the function returns a list, and a result is one of its items."""
         hint = get_type_hints(function, include_extras=True).get("return", Any)
         if each:
@@ -167,10 +177,19 @@ def record(result: Any) -> Json:
     except PayloadError as error:
         if error.size is None:
             raise
-        log.warning("a result is dropped: %s", error)
         return msgspec.Raw(
             msgspec.json.encode({"unstuck": "result dropped", "bytes": error.size, "limit": LIMIT})
         )
+
+
+def dropped(result: Json) -> str:
+    """What is to be said of a result that was too large to be kept; nothing of any other."""
+    if isinstance(result, msgspec.Raw):  # as record() made it
+        result = msgspec.json.decode(result) if memoryview(result)[: len(_MARK)] == _MARK else None
+    match result:
+        case {"unstuck": "result dropped", "bytes": int(size), "limit": int(limit)}:
+            return f"the result had {size:,} bytes as JSON, at most {limit:,} are kept"
+    return ""
 
 
 def _must_be_a_list(task: str, hint: Any) -> None:
@@ -179,6 +198,15 @@ def _must_be_a_list(task: str, hint: Any) -> None:
         raise ConfigError(
             f"batch task {task!r} takes a {kind.__name__}: it must take a list of what jobs carry, "
             f"for example list[{kind.__name__}]"
+        )
+
+
+def _must_answer_with_a_list(task: str, hint: Any) -> None:
+    kind = get_origin(hint) or hint
+    if isinstance(kind, type) and issubclass(kind, str | bytes | Mapping | set | frozenset | NoneType):
+        told = "None" if kind is NoneType else f"a {kind.__name__}"
+        raise ConfigError(
+            f"batch task {task!r} returns {told}: it must return a list with one answer for each job"
         )
 
 
@@ -243,4 +271,5 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
+_MARK = b'{"unstuck":"result dropped"'
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from unstuck import tracing
-from unstuck.classifier import Class, Refusal, classify, failure, sane_delay
+from unstuck.classifier import Class, Refusal, classify, failure
 from unstuck.context import Context
-from unstuck.errors import Permanent, Snooze
+from unstuck.errors import Snooze
 from unstuck.handler import Handler
 from unstuck.isolate import Crashed
 from unstuck.isolated import Remote
 from unstuck.model import Category, Failure, Job, Outcome, completed, released
-from unstuck.payload import record
+from unstuck.payload import dropped, record
 from unstuck.policy import Policy
 from unstuck.retry import crash_fate, fate
 from unstuck.runners import Contexts, isolated
@@ -29,6 +29,7 @@ from unstuck.telemetry import tell_failure
 log = logging.getLogger("unstuck.worker")
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 QUOTA_REST = 1.0  # seconds in which nothing more is started, until the pause is known to all
+LONGEST_UNKNOWN = 300.0  # seconds between two tries of a task that is not known
 SHORTEST_REFUSAL = 1.0  # seconds to stay away when somebody asks us to, and says not for how long
 
 
@@ -92,14 +93,7 @@ async def _together(
 ) -> dict[str, Outcome]:
     [name] = handler.arguments.names
     try:
-        answers = await _call(handler, {name: items}, contexts, ground)
-        if not isinstance(answers, Sequence) or isinstance(answers, str) or len(answers) != len(items):
-            told = (
-                f"{len(answers)} answers" if isinstance(answers, Sequence) else f"a {type(answers).__name__}"
-            )
-            raise Permanent(
-                f"the batch handler got {len(items)} jobs and returned {told}: one each is needed"
-            )
+        answers = handler.answers(await _call(handler, {name: items}, contexts, ground), len(items))
     except asyncio.CancelledError:
         if all(context.cancelled for context in contexts):  # one of them alone may be lost, the rest goes on
             raise
@@ -111,7 +105,14 @@ async def _together(
         if len(contexts) == 1 or category is not Category.PERMANENT:
             first = contexts[0]
             return {each.id: _judge(each, error, policy, ground, told=each is not first) for each in contexts}
-        log.warning("a batch of %d %s jobs failed: running them one by one", len(items), handler.task)
+        why = failure(error)
+        log.warning(
+            "a batch of %d %s jobs failed, so that each is run once more, alone: %s: %s",
+            len(items),
+            handler.task,
+            why.code,
+            why.message[:300],
+        )
         found: dict[str, Outcome] = {}
         for context, item in zip(contexts, items, strict=True):
             if context.cancelled:  # lost meanwhile: whatever we say of it will be refused
@@ -168,7 +169,7 @@ def _judge(
         found, why = classify(error), failure(error)
         snooze = error.seconds if isinstance(error, Snooze) else None
     if snooze is not None:
-        return released(job.lease, sane_delay(snooze) or 0.0, why="snoozed by its handler")
+        return released(job.lease, snooze, why="snoozed by its handler")
     if found.refusal is not None:
         return _refused(job, found, why, policy, ground, told=told)
     why = msgspec.structs.replace(why, attempt=job.attempts, worker=ground.worker)
@@ -219,9 +220,15 @@ def _cancelled_itself(context: Context, ground: Ground) -> Outcome:
 def _unknown(job: Job) -> Outcome:
     """A worker of an older release may simply not know the task yet: give it back, later and later."""
     waited = (job.started_at - job.created_at).total_seconds() if job.started_at else 0.0
-    delay = min(max(waited, 1.0), 300.0)
+    delay = min(max(waited, 1.0), LONGEST_UNKNOWN)
     log.warning(
-        "task %s is not known here: job given back for %.0f s", job.task, delay, extra={"jobId": job.id}
+        "task %s is not known here: deploy a worker of queue %s whose app has it, or cancel the job. It was given back "
+        "unspent for %.0f s, and will be tried again later and later, every %.0f s in the end, until one does",
+        job.task,
+        job.queue,
+        delay,
+        LONGEST_UNKNOWN,
+        extra={"jobId": job.id, "queue": job.queue},
     )
     return released(job.lease, delay, why=f"task {job.task!r} is unknown to this worker")
 
@@ -229,9 +236,12 @@ def _unknown(job: Job) -> Outcome:
 def _completed(context: Context, result: Any, ground: Ground) -> Outcome:
     try:
         said = result if isinstance(result, msgspec.Raw) else record(result)
-        return completed(context.lease, said, then=_follow_ups(context))
     except Exception as error:  # noqa: BLE001 - a result runs code of its own when it is written down
         return _invalid(context, error, "invalid_result", ground)
+    if told := dropped(said):
+        facts = {"jobId": context.id, "queue": context.job.queue, "task": context.job.task}
+        log.warning("job %s of task %s is completed, but %s", context.id, context.job.task, told, extra=facts)
+    return completed(context.lease, said, then=_follow_ups(context))
 
 
 def _follow_ups(context: Context) -> tuple[Any, ...]:

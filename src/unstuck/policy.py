@@ -6,31 +6,36 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from unstuck.errors import ConfigError
 from unstuck.redact import redact
+from unstuck.seconds import Seconds
 
 YEAR = 366 * 86400.0
 LONGEST_LEASE = 7 * 86400.0
+_UNITS = {"seconds": timedelta(seconds=1), "days": timedelta(days=1)}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,99}")
 _TASK = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Retry:
     """How often a task is tried and how long it waits in between (seconds; the last step repeats)."""
 
-    attempts: int = 3
-    backoff: tuple[float, ...] = (1.0, 2.0, 4.0)
+    attempts: int
+    backoff: tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        whole("attempts", self.attempts, 1, 1000)
-        _steps("backoff", self.backoff)
+    def __init__(self, attempts: int = 3, *, backoff: tuple[Seconds, ...] = (1.0, 2.0, 4.0)) -> None:
+        keep = partial(object.__setattr__, self)
+        keep("attempts", whole("attempts", attempts, 1, 1000))
+        keep("backoff", _steps("backoff", backoff))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Rate:
     """At most ``count`` starts in any span of ``per`` seconds, by all workers of the store together.
 
@@ -38,14 +43,14 @@ class Rate:
     """
 
     count: int
-    per: float = 60.0
-    bucket: str = ""
+    per: float
+    bucket: str
 
-    def __post_init__(self) -> None:
-        whole("rate count", self.count, 1, 1_000_000)
-        number("rate per", self.per, 0.1, 86400.0)
-        if self.bucket:
-            queue_name(self.bucket)
+    def __init__(self, count: int, per: Seconds = 60.0, bucket: str = "") -> None:
+        keep = partial(object.__setattr__, self)
+        keep("count", whole("rate count", count, 1, 1_000_000))
+        keep("per", number("rate per", per, 0.1, 86400.0))
+        keep("bucket", queue_name(bucket) if bucket else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +79,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            check_field(each.name, getattr(self, each.name))
+            object.__setattr__(self, each.name, checked(each.name, getattr(self, each.name)))
         self._outlasts("lease", self.lease)
         for stage, seconds in self.stages.items():
             self._outlasts(_lease_of(stage), seconds)
@@ -102,29 +107,46 @@ class Policy:
         ]
 
 
-def check_field(name: str, value: Any) -> None:
-    """Refuse what a field of a Policy cannot be, whatever its other fields are."""
+def checked(name: str, value: Any) -> Any:
+    """The value as a field of a Policy keeps it; refuses what it cannot be, whatever its other fields are."""
     match name:
         case "lease":
-            number(name, value, 0.5, LONGEST_LEASE)
+            return number(name, value, 0.5, LONGEST_LEASE)
         case "heartbeat":
-            number(name, value, 0.05, LONGEST_LEASE)
+            return number(name, value, 0.05, LONGEST_LEASE)
         case "max_crashes" if value is not None:
-            whole(name, value, 1, 1000)
+            return whole(name, value, 1, 1000)
         case "lapse_backoff":
-            _steps(name, value)
+            return _steps(name, value)
         case "rate" if not isinstance(value, Rate | None):
             raise ConfigError(f"rate is {shown(value)}: it must be a Rate, for example Rate(20, per=60)")
         case "limit" | "lane_limit" if value is not None:
-            whole(name, value, 1, 1_000_000)
+            return whole(name, value, 1, 1_000_000)
         case "stages":
-            _stages(value)
+            return _stages(value)
         case "factors":
             _factors(value)
+        case "retention" if value == "forever":
+            return None
         case "retention" if value is not None:
-            number(name, value, 0.01, 3660.0, "days")
+            return number(name, value, 0.01, 3660.0, "days")
         case "retention_from" if value != "" and not (isinstance(value, str) and _VARIABLE.fullmatch(value)):
             raise ConfigError(f"retention_from is {shown(value)}: it must name an environment variable")
+    return value
+
+
+def must_agree(queues: Mapping[str, Policy]) -> None:
+    """Refuse different rates for one bucket: nobody could say which of them holds."""
+    found: dict[str, tuple[str, Rate]] = {}
+    for name, policy in queues.items():
+        if (rate := policy.rate) is None:
+            continue
+        other, first = found.setdefault(bucket := rate.bucket or name, (name, rate))
+        if (rate.count, rate.per) != (first.count, first.per):
+            raise ConfigError(
+                f"bucket {bucket!r} has {first.count} per {first.per:g} s in queue {other!r} and {rate.count} per "
+                f"{rate.per:g} s in queue {name!r}: make them agree, or give one another bucket"
+            )
 
 
 def queue_name(name: Any, what: str = "queue name") -> str:
@@ -165,27 +187,37 @@ def whole(what: str, value: Any, least: int, most: int) -> int:
 
 
 def number(what: str, value: Any, least: float, most: float, unit: str = "seconds") -> float:
-    if (
-        isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most
-    ):  # also NaN
+    """The number, or a timedelta as a number of its unit."""
+    if isinstance(value, timedelta) and unit in _UNITS:
+        value /= _UNITS[unit]
+    # Said so that NaN is refused, too.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ConfigError(
             f"{what} is {shown(value)}: it must be a number from {least:.12g} to {most:.12g} ({unit})"
         )
     return float(value)
 
 
-def _steps(what: str, steps: Any) -> None:
+def within_a_day(what: str, value: Any) -> float:
+    """The seconds for which a worker or a reaper waits."""
+    return number(what, value, 0.0, 86400.0)
+
+
+def at_a_time(what: str, value: Any) -> int:
+    """How many jobs one process runs."""
+    return whole(what, value, 1, 10_000)
+
+
+def _steps(what: str, steps: Any) -> tuple[float, ...]:
     if not isinstance(steps, tuple) or len(steps) > 100:
         raise ConfigError(f"{what} is {shown(steps)}: it must be a tuple of at most 100 numbers (seconds)")
-    for step in steps:
-        number(what, step, 0.0, YEAR)
+    return tuple(number(what, step, 0.0, YEAR) for step in steps)
 
 
-def _stages(stages: Any) -> None:
+def _stages(stages: Any) -> dict[Any, float]:
     if not isinstance(stages, Mapping):
         raise ConfigError(f"stages is {shown(stages)}: it must give a lease for each stage, in seconds")
-    for stage, seconds in stages.items():
-        number(_lease_of(stage), seconds, 0.5, LONGEST_LEASE)
+    return {stage: number(_lease_of(stage), seconds, 0.5, LONGEST_LEASE) for stage, seconds in stages.items()}
 
 
 def _factors(factors: Any) -> None:

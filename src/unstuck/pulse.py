@@ -74,7 +74,7 @@ class Pulse:
         """Ask now whether our leases hold; raises StoreError if nobody answers."""
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._confirm(), self._loop))
 
-    def nudge(self, *, urgent: bool = False) -> None:
+    def nudge(self, *, urgent: bool) -> None:
         """Beat soon, or at once, because there is something to tell. May be called from any thread."""
         self._urgent |= urgent
         with suppress(RuntimeError):  # it has ended
@@ -84,9 +84,8 @@ class Pulse:
         try:
             self._loop.run_until_complete(self._live())
         finally:
-            if asked := asyncio.all_tasks(
-                self._loop
-            ):  # by somebody who does not wait for the answer any more
+            # By somebody who does not wait for the answer any more.
+            if asked := asyncio.all_tasks(self._loop):
                 for task in asked:
                     task.cancel()
                 self._loop.run_until_complete(asyncio.wait(asked))

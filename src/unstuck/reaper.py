@@ -21,8 +21,9 @@ from unstuck.judge import judge
 from unstuck.kin import gone
 from unstuck.layout import Layout, layouts
 from unstuck.model import Job, Outcome, Settled, Word
-from unstuck.policy import LONGEST_LEASE, number
-from unstuck.store import Blind, Store
+from unstuck.policy import LONGEST_LEASE, number, within_a_day
+from unstuck.seconds import Seconds
+from unstuck.store import GRACE, Blind, Store
 from unstuck.stores import open_store, open_tables
 
 log = logging.getLogger("unstuck.reaper")
@@ -31,6 +32,7 @@ HOLD = 30.0  # seconds a reaper may take between taking leases over and settling
 BATCH = 200
 STEP = 5.0  # a clock that went this much faster than ours has been set
 FOREVER = 1e9
+SOONEST = 0.9  # of an interval: when the next recovery may come
 SHORTEST_PAUSE = 0.2
 LOOK = 2.5  # seconds: so the jobs of a dead host are back two seconds after their lease, however short it is
 RETRY = 2.0  # seconds until the next try while the store does not answer
@@ -53,9 +55,9 @@ class Reaper:
         store: Store | Reapable | str,
         *,
         tables: Sequence[str | Layout] = (),
-        interval: float = 60.0,
+        interval: Seconds = 60.0,
         queues: Sequence[str] | None = None,
-        grace: float = 3600.0,
+        grace: Seconds = GRACE,
         owner: str | None = None,
     ) -> None:
         self._given = store
@@ -66,7 +68,7 @@ class Reaper:
                     "tables are named together with the URL of their database, not with a store"
                 )
             self._use(store)
-        self._interval = number("interval", interval, 0.0, 86400.0)
+        self._interval = within_a_day("interval", interval)
         self._queues = queues
         self._grace = number("grace", grace, 0.0, LONGEST_LEASE)
         self.owner = owner or process_id("reaper")
@@ -77,7 +79,6 @@ class Reaper:
         self._clocks: tuple[float, float] | None = None
         self._next_end: float | None = None
         self._buried: set[str] = set()
-        self._running: asyncio.Task[None] | None = None
         self.scan_ms: float | None = None
         self.troubles: tuple[str, ...] = ()  # tables that the last recovery could not look at
 
@@ -102,9 +103,8 @@ class Reaper:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
         await self._stack.aclose()
 
     def last_scan(self) -> tuple[str, float] | None:
@@ -197,12 +197,12 @@ class Reaper:
         )
         outcomes = [said(job) for job in taken.jobs]
         answers = await store.settle(outcomes)
+        ended: list[Outcome] = []
         for outcome, answer in zip(outcomes, answers, strict=True):
             if answer is Settled.APPLIED:
                 tell_alert(outcome)
-        ended = [
-            outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is not Settled.LOST
-        ]
+            if answer is not Settled.LOST:
+                ended.append(outcome)
         return Reaped(ended, taken.adopted, taken.next_end, more=len(taken.jobs) >= BATCH)
 
     async def _blindness(self, was_failing: bool) -> list[Blind]:
@@ -217,14 +217,14 @@ class Reaper:
                 log.warning("the store's clock went %.1f s ahead: running leases get that much longer", ahead)
                 self._blind.append((now - ahead, now))
         self._clocks = (now, there)
-        spans = [Blind(now - since, now - until) for since, until in _union(self._blind)]
+        spans = list(self._blind)
         if clock.uptime < FOREVER:
-            spans.append(Blind(FOREVER, clock.uptime))
-        return spans
+            spans.append((now - FOREVER, now - clock.uptime))
+        return [Blind(now - since, now - until) for since, until in _union(spans)]
 
     def _pause(self) -> float:
         """Jittered, so that reapers that started together do not stay together."""
-        pause = self._interval * random.uniform(0.9, 1.1)  # noqa: S311 - not a secret
+        pause = self._interval * random.uniform(SOONEST, 2 - SOONEST)  # noqa: S311 - not a secret
         # Often enough to see leases that were granted since, and then to come exactly when the next one ends.
         if self._failing:
             pause = min(pause, RETRY)
@@ -236,7 +236,7 @@ class Reaper:
 
     def _tell(self, done: Sequence[Outcome], dead: str) -> None:
         """Each recovery is told; those in between that found nothing only once an interval."""
-        if not done and (dead or self._answered - self._told < self._interval):
+        if not done and (dead or self._answered - self._told < SOONEST * self._interval):
             return
         if not dead:
             self._told = self._answered

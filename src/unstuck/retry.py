@@ -14,9 +14,9 @@ def fate(job: Job, failure: Failure, *, delay: float | None = None, jitter: floa
 
     ``delay`` replaces the backoff when the other side asked for it. ``jitter`` is a number from 0 to 1.
     """
-    spent = job.attempts if job.max_crashes is None else job.attempts - job.crashes
-    if failure.category is Category.TRANSIENT and spent < job.max_attempts:
-        return retried(job.lease, failure, backoff(job.backoff, spent, jitter) if delay is None else delay)
+    tries = spent(job)
+    if failure.category is Category.TRANSIENT and tries < job.max_attempts:
+        return retried(job.lease, failure, backoff(job.backoff, tries, jitter) if delay is None else delay)
     # What broke the ground for one job breaks it for the next: nothing of this queue runs until somebody looked.
     halt = f"CRITICAL: {failure.message[:300]}" if failure.category is Category.CRITICAL else ""
     return failed(job.lease, failure, pause=halt)
@@ -28,12 +28,17 @@ def crash_fate(job: Job, failure: Failure, *, seen: bool = False, jitter: float 
     Without a crash budget a crash is an attempt like any other; with one it is counted apart.
     """
     crashes = job.crashes + 1
-    spent = job.attempts >= job.max_attempts if job.max_crashes is None else crashes >= job.max_crashes
+    over = job.attempts >= job.max_attempts if job.max_crashes is None else crashes >= job.max_crashes
     who = "crash" if seen else "reaper"
-    if spent:
+    if over:
         return failed(job.lease, failure, event=f"{who}:failed({failure.code})", crashed=True)
     delay = backoff(job.lapse_backoff, job.attempts if job.max_crashes is None else crashes, jitter)
     return retried(job.lease, failure, delay, event=f"{who}:requeued", crashed=True)
+
+
+def spent(job: Job) -> int:
+    """The attempts that count against ``max_attempts``."""
+    return job.attempts if job.max_crashes is None else job.attempts - job.crashes
 
 
 def backoff(steps: Sequence[float], attempt: int, jitter: float = 0.0) -> float:

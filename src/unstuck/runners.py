@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -22,12 +22,23 @@ Contexts = tuple[Context, ...]
 
 
 class Runners:
-    """All the ways to run a handler. ``freed`` is called when a thread ends that nobody waited for any more."""
+    """All the ways to run a handler. ``freed`` is called when a thread ends that nobody waited for any more.
 
-    def __init__(self, size: int, freed: Callable[[], None], isolation: Isolation) -> None:
+    ``rated`` has the queues whose starts need a token, and ``token`` waits for another one.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        freed: Callable[[], None],
+        isolation: Isolation,
+        rated: Mapping[str, str],
+        token: Callable[[str], Awaitable[None]],
+    ) -> None:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="unstuck-job")
         self._isolation = isolation
         self._freed = freed
+        self._rated, self._token = rated, token
         self.abandoned = 0  # threads that still run a job whose time was up
 
     async def run(self, handler: Handler, arguments: Mapping[str, Any], contexts: Contexts) -> Any:
@@ -42,6 +53,10 @@ class Runners:
                 "job %s crashed before and cannot be isolated: its function is not at module level",
                 contexts[0].id,
             )
+        queue = contexts[0].job.queue
+        if alone and queue in self._rated and await self._isolation.warm():
+            # Its token was for a start at once. By now it may be out again, and somebody else's start close to ours.
+            await self._token(queue)
         if alone:
             work = self._isolation.run(handler, contexts[0])
         elif handler.is_async:

@@ -18,9 +18,10 @@ from msgspec import json, structs
 
 from unstuck.call import Call
 from unstuck.errors import ConfigError, StoreError, StoreUnavailable
-from unstuck.ids import digest, keyed_id
+from unstuck.ids import digest, keyed_id, slot_key
 from unstuck.model import NewJob
 from unstuck.policy import YEAR, number, queue_name, shown
+from unstuck.seconds import Seconds, in_seconds
 from unstuck.store import Store
 
 log = logging.getLogger("unstuck.schedule")
@@ -47,7 +48,7 @@ class Schedule:
     name: str
     call: Call[Any]
     cron: str | None = None
-    every: float | timedelta | None = None
+    every: Seconds | None = None
     tz: str = "UTC"
     catch_up: CatchUp = "last"
 
@@ -72,7 +73,7 @@ class Schedule:
                 f"{what} has every and tz: intervals know no time zone, use cron for times of day"
             )
         else:
-            number("every", _seconds(self.every), 1.0, YEAR)
+            number("every", self.every, 1.0, YEAR)
 
     def slots(self, after: datetime, until: datetime, most: int = MOST) -> list[datetime]:
         """The slots later than ``after``, up to and with ``until``; only the latest ``most`` of them."""
@@ -101,13 +102,14 @@ class Schedule:
     def job(self, slot: datetime) -> NewJob:
         """The job of a slot; whoever makes it, it has the same key and id."""
         job = self.call.job
-        key = f"schedule:{self.name}:{slot.isoformat()}"
+        key = slot_key(self.name, slot)
         said = digest(job.task, json.encode(job.payload))
         return structs.replace(job, key=key, id=keyed_id(job.queue, key), digest=said)
 
     @property
     def _period(self) -> timedelta:
-        return timedelta(milliseconds=round(_seconds(self.every) * 1000))
+        assert self.every is not None
+        return timedelta(milliseconds=round(in_seconds(self.every) * 1000))
 
     def _from(self, after: datetime) -> Iterator[datetime]:
         assert self.cron is not None
@@ -219,7 +221,3 @@ def _zone(name: Any) -> tzinfo:
             f"time zone {shown(name)} is unknown here: use an IANA name, for example 'Europe/Berlin' "
             "(pip install tzdata where the system has none)"
         ) from None
-
-
-def _seconds(every: Any) -> Any:
-    return every.total_seconds() if isinstance(every, timedelta) else every

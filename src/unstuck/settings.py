@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unstuck.environ import embed_store, plain, text_in
+from unstuck.environ import RETRY, default_retry, embed_store, plain, text_in, whole_in
 from unstuck.errors import ConfigError
-from unstuck.policy import Policy, Rate, check_field, number, queue_name, shown, whole
+from unstuck.policy import Policy, Rate, at_a_time, checked, queue_name, shown, whole, within_a_day
 from unstuck.stores import open_store
+from unstuck.wording import near
 
 log = logging.getLogger("unstuck.settings")
 
@@ -54,10 +55,23 @@ class Settings:
             raise ConfigError(f"{self.file}: queue.{name}: {error}") from None
 
     def policies(self, declared: Mapping[str, Policy]) -> dict[str, Policy]:
-        """All of them. A queue that only the file knows is told, because its name may be misspelt."""
-        if strange := sorted(self.queues.keys() - declared.keys()):
-            log.warning("%s speaks of queues that the app does not have: %s", self.file, ", ".join(strange))
-        return {name: self.policy(name, policy) for name, policy in declared.items()}
+        """All of them, or all that is wrong with them.
+
+        A queue that only the file knows may be misspelt, or another app's that shares the file: it is told.
+        """
+        for name in sorted(self.queues.keys() - declared.keys()):
+            meant = near(name, declared)
+            log.warning(
+                "%s: queue.%s: no task of the app uses this queue%s",
+                self.file,
+                name,
+                f": {meant}" if meant else "",
+            )
+        wrong: list[str] = []
+        found = {name: _checked(wrong, "", self.policy, name, policy) for name, policy in declared.items()}
+        if wrong:
+            raise ConfigError("; ".join(wrong))
+        return found
 
 
 class _Said(NamedTuple):
@@ -67,26 +81,37 @@ class _Said(NamedTuple):
     variable: str
 
 
-def load(path: Path | None, environ: Mapping[str, str], **arguments: Any) -> Settings:
+def load(
+    path: Path | None,
+    environ: Mapping[str, str],
+    declared: Callable[[str], Mapping[str, Policy]] | None = None,
+    **arguments: Any,
+) -> Settings:
     """Read and check all that was said, wherever; everything that is wrong is told in one message.
 
     Without a path ``unstuck.toml`` of the current folder is read, if there is one. An argument that is None
-    was not given.
+    was not given. ``declared`` gives the queues of the app that a name stands for: it is asked only if something
+    is wrong, so that what is wrong with queues is told with it. Otherwise that is left to ``Settings.policies``.
     """
     file = str(path or FILE)
     wrong: list[str] = []
     from_file, queues = _from_file(file, _read(path), wrong)
+    in_file = len(wrong)
     from_environ = _from_environ(environ, wrong)
+    importable = len(wrong) == in_file  # tasks read the environment, too
     given = {
         name: _checked(wrong, "", _CHECKS[name], name, value)
         for name, value in arguments.items()
         if value is not None
     }
+    values = from_file | {name: said.value for name, said in from_environ.items()} | given
+    settings = Settings(**values, queues=queues, file=file)
+    if wrong and importable and declared and settings.app:
+        _checked(wrong, "", lambda _, app: settings.policies(declared(app)), "", settings.app)
     if wrong:
         raise ConfigError("; ".join(wrong))
     _tell_overrides(file, from_file, {name: said for name, said in from_environ.items() if name not in given})
-    values = from_file | {name: said.value for name, said in from_environ.items()} | given
-    return Settings(**values, queues=queues, file=file)
+    return settings
 
 
 def _read(path: Path | None) -> dict[str, Any]:
@@ -137,6 +162,11 @@ def _from_environ(environ: Mapping[str, str], wrong: list[str]) -> dict[str, _Sa
                 f"{first.variable} says {first.value:g} s and {variable} says {value:g} s: "
                 "set one of them, or both to the same time"
             )
+    before = len(wrong)
+    for variable, most in RETRY.items():
+        _checked(wrong, "", lambda name, most: whole_in(environ, (name,), 1, most), variable, most)
+    if len(wrong) == before:
+        _checked(wrong, "", lambda _, given: default_retry(given), "", environ)
     if "store" not in said and (url := _checked(wrong, "", lambda _, given: embed_store(given), "", environ)):
         said["store"] = _Said(_checked(wrong, "", _store, EMBED_STORE, url), EMBED_STORE)
     return said
@@ -161,16 +191,19 @@ def _table(wrong: list[str], file: str, name: str, value: Any) -> Mapping[str, A
 def _values(
     wrong: list[str], place: str, table: Mapping[str, Any], checks: Mapping[str, Check], *others: str
 ) -> dict[str, Any]:
-    """What the table says; keys that are neither checked nor among the others are noted as unknown."""
+    """What the table says and may say; keys that are neither checked nor among the others are noted as unknown."""
     known = [*checks, *others]
     wrong += [
         f"{place}: {shown(key)} is not known: use {', '.join(known)}" for key in table if key not in known
     ]
-    return {
-        key: _checked(wrong, f"{place}: ", check, key, table[key])
-        for key, check in checks.items()
-        if key in table
-    }
+    found: dict[str, Any] = {}
+    for key, check in checks.items():
+        before = len(wrong)
+        if key in table:
+            found[key] = _checked(wrong, f"{place}: ", check, key, table[key])
+        if len(wrong) > before:
+            del found[key]
+    return found
 
 
 def _tell_overrides(file: str, from_file: Mapping[str, Any], from_environ: Mapping[str, _Said]) -> None:
@@ -209,16 +242,12 @@ def _whole(least: int, most: int) -> Check:
     return lambda what, value: whole(what, value, least, most)
 
 
-def _seconds(what: str, value: Any) -> float:
-    return number(what, value, 0.0, 86400.0)
-
-
 def _milliseconds(what: str, value: Any) -> float:
     return whole(what, value, 0, 86_400_000) / 1000
 
 
 def _field(name: str, value: Any) -> Any:
-    """A field of a Policy from what TOML can say: a list, a table, or "forever" for no end."""
+    """A field of a Policy from what TOML can say: a list or a table."""
     match name, value:
         case "lapse_backoff", list():
             value = tuple(value)
@@ -232,18 +261,15 @@ def _field(name: str, value: Any) -> Any:
             raise ConfigError(
                 f"rate is {shown(value)}: it must be written as rate = {{ count = 20, per = 60 }}"
             )
-        case "retention", "forever":
-            value = None
-    check_field(name, value)
-    return value
+    return checked(name, value)
 
 
 _TOP: dict[str, Check] = {"store": _store, "app": _app}
 _WORKER: dict[str, Check] = {
     "processes": _whole(0, 256),
-    "concurrency": _whole(1, 10_000),
-    "grace": _seconds,
-    "recovery": _seconds,
+    "concurrency": at_a_time,
+    "grace": within_a_day,
+    "recovery": within_a_day,
     "log_level": _level,
     "metrics_port": _whole(1, 65535),
 }

@@ -11,6 +11,9 @@ from typing import NamedTuple, Protocol, Self
 from msgspec import Struct
 
 from unstuck.model import Beat, Event, Filter, Job, Lease, NewJob, Outcome, Ref, Settled, Verdict, Worker
+from unstuck.tokens import Bucket, Grant
+
+GRACE = 3600.0  # seconds for which a job without a lease may be silent before it is given one
 
 
 class Pulse(NamedTuple):
@@ -49,7 +52,7 @@ class Enqueued(Struct, frozen=True, gc=False):
 class Reclaimed(NamedTuple):
     """Jobs as they were, but with the new fence; how many were given a lease; in how many seconds the next one ends.
 
-    ``next_end`` is of leases that have not ended yet, and None without any.
+    ``next_end`` is of leases that have not ended yet, whatever ``blind`` forgives, and None without any.
     """
 
     jobs: list[Job]
@@ -64,25 +67,6 @@ class Clock(NamedTuple):
     uptime: float = math.inf
 
 
-class Grant(NamedTuple):
-    """Tokens granted now, the seconds until the next one comes free, and a stamp to give these back by.
-
-    ``wait`` is 0 if all were granted; of a closed bucket it is the time until it opens.
-    """
-
-    granted: int
-    wait: float
-    stamp: int = 0
-
-
-class Bucket(NamedTuple):
-    """Tokens that are out, the seconds until the first of them returns, and until the bucket opens again."""
-
-    out: int
-    first_back: float
-    closed_for: float
-
-
 class Finding(Struct, frozen=True, gc=False):
     """Something about a store: ``level`` is ok, warning or failure, ``fix`` what to do about it."""
 
@@ -92,7 +76,7 @@ class Finding(Struct, frozen=True, gc=False):
 
 
 class Blind(NamedTuple):
-    """A span in which holders could not be heard, in seconds before now: from the older to the younger end."""
+    """A span in which holders could not be heard, in seconds before now, the older end first. Those of a call do not overlap."""
 
     since: float
     until: float
@@ -108,8 +92,8 @@ class Page(NamedTuple):
 class Counts(Struct, frozen=True, kw_only=True):
     """One queue in numbers. ``delayed`` is part of pending, ``expired`` of processing, ``cancelled`` of failed.
 
-    ``waited`` is for how many seconds the next job in line has been due, None if the line is empty. ``totals`` counts
-    what was settled since ever: each word, ``crashed`` once more, and what :func:`unstuck.stores.telling.reaped` names.
+    ``waited`` is for how many seconds the next in line has been due, or one not given its place there yet, if that is longer;
+    None if none is due. ``totals`` counts all that was settled: each word, ``crashed`` and :func:`~.telling.reaped` once more.
     """
 
     queue: str
@@ -123,6 +107,20 @@ class Counts(Struct, frozen=True, kw_only=True):
     waited: float | None = None
     paused: str | None = None
     totals: Mapping[str, int] = {}
+    trouble: str | None = None  # why they could not be counted: the table is locked, or not what it was
+
+    @property
+    def due(self) -> int:
+        return self.pending - self.delayed
+
+    @property
+    def dead(self) -> int:
+        return self.failed - self.cancelled
+
+    @property
+    def halted(self) -> bool:
+        """Whether it is paused because of a CRITICAL error, which the reason begins with."""
+        return self.paused is not None and self.paused.startswith("CRITICAL")
 
 
 class Store(Protocol):
@@ -132,7 +130,7 @@ class Store(Protocol):
     means no query. Durations are seconds; the store's own clock makes times of them, in UTC and exact to the
     millisecond. A processing job changes only through its lease: a step that names an old fence leaves the job alone
     and says so. One event loop uses a store, any number of its tasks at once. One that is not open raises
-    ``StoreUnavailable``, one that is not migrated ``SchemaError``.
+    ``StoreUnavailable``, one that is not migrated ``SchemaError``, except from ``clock`` and ``checkup``.
     """
 
     async def __aenter__(self) -> Self: ...
@@ -198,7 +196,7 @@ class Store(Protocol):
         *,
         of: str | None = None,
         blind: Sequence[Blind] = (),
-        grace: float = 3600.0,
+        grace: float = GRACE,
     ) -> Reclaimed:
         """Take over leases that ran out (or all of the owner ``of``, known to be dead) for ``seconds``.
 
@@ -228,6 +226,10 @@ class Store(Protocol):
         """For which slot the schedule fired last."""
         ...
 
+    async def slots(self) -> dict[str, datetime]:
+        """Every schedule that ever fired, and for which slot it fired last."""
+        ...
+
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
         """Set the schedule's last slot and enqueue the jobs; false, and nothing done, if it is not later."""
         ...
@@ -247,15 +249,15 @@ class Store(Protocol):
         ...
 
     async def workers(self) -> list[Worker]:
-        """Those that are remembered, also if they left."""
+        """Those that are remembered, also if they left, the one heard last first."""
         ...
 
     async def checkup(self) -> list[Finding]:
-        """What can be said of the place itself: schema, durability, damage. Also of one not migrated yet."""
+        """What can be said of the place itself at little cost: schema, durability, damage. No job is read for it."""
         ...
 
     async def verify(self) -> list[str]:
-        """Rules that must always hold and do not, in words, up to a hundred."""
+        """Rules that must always hold and do not, in words, up to a hundred, by reading every job."""
         ...
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
@@ -265,7 +267,7 @@ class Store(Protocol):
     async def requeue(self, which: Filter, limit: int = 1000) -> int:
         """Make finished jobs pending again, those first that ended first: due now, counters at 0, the fence going on.
 
-        Result, progress and stage are emptied; the error, the last word and its fence stay.
+        Start, end, result, progress and stage are emptied; the error, the last word and its fence stay.
         """
         ...
 
@@ -274,7 +276,7 @@ class Store(Protocol):
         ...
 
     async def cancel(self, refs: Sequence[Ref]) -> int:
-        """Fail unfinished jobs as :data:`unstuck.stores.telling.CANCELLED` says, with a new fence.
+        """Fail unfinished jobs as :data:`unstuck.stores.telling.CANCELLED` says, with a new fence, also as ``settled_fence``.
 
         A running one's lease is taken over in the same step. The total ``cancelled`` counts them, nothing alerts.
         """

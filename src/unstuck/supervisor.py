@@ -16,16 +16,18 @@ from dataclasses import asdict, dataclass
 from io import FileIO
 
 from unstuck import kin
+from unstuck.errors import ConfigError, SchemaError
 from unstuck.reaper import Reaper
-from unstuck.stores import open_store
+from unstuck.stores import existing_store
 
 log = logging.getLogger("unstuck.supervisor")
 
 # What a supervisor says to its workers. Whatever else asks a worker to end means GENTLY, however often it comes,
 # because some who stop a service signal its parent and its children alike.
 GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGUSR1
-DONE, DIED, BAD_INPUT, HALTED = 0, 1, 2, 3  # exit codes
-MEANT = (DONE, BAD_INPUT, HALTED)  # those of a worker that mean something; any other is a crash
+DONE, FAILED, BAD_INPUT, HALTED = 0, 1, 2, 3  # exit codes that mean something if the worker said goodbye
+DIED = -1  # it did not: no exit code, whatever the process ended with
+LAST = (DONE, BAD_INPUT, HALTED)  # those after which no other worker is started
 MARK = "UNSTUCK_WORKER"
 BURIAL = 1.0  # seconds
 GOODBYE = b"goodbye\n"
@@ -33,6 +35,7 @@ STEADY = 60.0  # seconds after which a worker's death is not held against the ne
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a restart, after the first one, which comes at once
 FAREWELL = 30.0  # seconds beyond the grace until a worker that does not end is killed
 PATIENCE = 30.0  # seconds to try to tell the store of a death
+SOON = 2.0  # seconds of them that the next worker waits for, so that it finds what the dead one held
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,16 @@ class Supervisor:
     """Keeps ``processes`` workers running, each started by ``argv`` and an option that names its parent.
 
     A worker that dies has its leases ended at once, with the signal or exit code as the cause, and is
-    started again, later and later. One that halted, or that was told something wrong, is not.
+    started again, later and later. One that halted, or that was told something wrong, is not; nor, in a
+    ``burst``, one that failed before it took a job, or by itself.
     """
 
-    def __init__(self, argv: Sequence[str], *, processes: int, grace: float) -> None:
+    def __init__(self, argv: Sequence[str], *, processes: int, grace: float, burst: bool = False) -> None:
         self._argv = tuple(argv)
         self._processes = processes
         self._grace = grace
+        self._last = (*LAST, FAILED) if burst else LAST
+        self._speaking: set[asyncio.Task[None]] = set()
         self._children: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
         self._changing = asyncio.Lock()
@@ -68,13 +74,14 @@ class Supervisor:
         burying = asyncio.create_task(self._bury_orphans())
         try:
             await asyncio.gather(*(self._keep(place) for place in range(self._processes)))
+            await asyncio.gather(*self._speaking)
         finally:
             burying.cancel()
             kin.end_strays(set())
         for code in (BAD_INPUT, HALTED):
             if code in self._codes:
                 return code
-        return max(self._codes, default=DONE)
+        return DONE if all(code == DONE for code in self._codes) else FAILED
 
     def stop(self, *, at_once: bool = False) -> None:
         """Ask the workers to end when their jobs have, or at once."""
@@ -93,7 +100,7 @@ class Supervisor:
         while not self._stopping.is_set():
             began = time.monotonic()
             code = await self._live(place)
-            if self._stopping.is_set() or code != DIED:
+            if self._stopping.is_set() or code in self._last:
                 self._codes.append(code)
                 if place == 0:
                     self.up.set()
@@ -108,7 +115,7 @@ class Supervisor:
             pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
 
     async def _live(self, place: int) -> int:
-        """One worker from its start to its burial; answers with its exit code, DIED if it did not mean it."""
+        """One worker from its start to its burial; answers how it ended."""
         hears, tells = os.pipe()
         under = f"{os.getpid()}:{tells}"
         mark = secrets.token_hex(8)  # by which all that comes of this worker is known
@@ -145,14 +152,17 @@ class Supervisor:
         if left:
             log.warning("killed %d processes that worker process %d left behind", len(left), child.pid)
         told, goodbye = await listening  # the pipe has ended with the worker
-        if code in MEANT and (goodbye or told is None):
+        if code in LAST and (goodbye or told is None):
             return code
         if told is None and self._stopping.is_set():
             return DONE  # it had not begun, so it could not know how to end
         log.error("worker process %d died: %s", child.pid, kin.cause_of_death(code))
         if told and told.recovery:
-            await self._speak_for(told, kin.cause_of_death(code))
-        return DIED
+            speaking = asyncio.create_task(self._speak_for(told, kin.cause_of_death(code)))
+            self._speaking.add(speaking)
+            speaking.add_done_callback(self._speaking.discard)
+            await asyncio.wait([speaking], timeout=SOON)
+        return FAILED if told is None or (code == FAILED and goodbye) else DIED
 
     def _pids(self) -> set[int]:
         return {child.pid for child in self._children.values()}
@@ -200,8 +210,11 @@ class Supervisor:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             try:
-                async with open_store(told.store) as store:
+                async with existing_store(told.store) as store:
                     await Reaper(store).recover(of=told.id, cause=why)
+            except (ConfigError, SchemaError) as error:  # no other try would end otherwise
+                log.warning("the leases of %s, if it had any, will run out: %s", told.id, error)
+                return
             except Exception as error:  # noqa: BLE001 - whatever it is, the other workers must not suffer from it
                 log.warning("the leases of %s could not be ended, will try again: %s", told.id, error)
             else:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from msgspec import structs
 
@@ -17,27 +29,31 @@ from unstuck.ids import digest, keyed_id, new_id
 from unstuck.model import NewJob
 from unstuck.options import Options
 from unstuck.policy import Policy, Rate, Retry, number
+from unstuck.seconds import Seconds, in_seconds
 
 if TYPE_CHECKING:
     from unstuck.app import Unstuck
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
+Q = ParamSpec("Q")
+C = TypeVar("C")
 
 
 class QueueOptions(TypedDict, total=False):
     """What can be said of a queue; see :class:`Policy`."""
 
-    lease: float
-    heartbeat: float
+    lease: Seconds
+    heartbeat: Seconds
     max_crashes: int | None
-    lapse_backoff: Sequence[float]
+    lapse_backoff: Sequence[Seconds]
     rate: Rate | None
     limit: int | None
     lane_limit: int | None
-    stages: Mapping[str, float]
+    stages: Mapping[str, Seconds]
     factors: Mapping[str, float]
-    retention: float | None
+    retention: float | timedelta | Literal["forever"] | None  # days
     retention_from: str
 
 
@@ -51,8 +67,8 @@ class TaskOptions(QueueOptions, total=False):
     name: str | None
     queue: str
     retry: Retry | int | None
-    timeout: float | None
-    stall: float | None
+    timeout: Seconds | None
+    stall: Seconds | None
     isolate: bool
 
 
@@ -66,7 +82,7 @@ class Task(Generic[P, R]):
         queue: str,
         policy: Policy,
         retry: Retry,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> None:
         self.app = app
         self.handler = handler
@@ -83,13 +99,16 @@ class Task(Generic[P, R]):
             timeout=None if timeout is None else number("timeout", timeout, 0.05, LONGEST),
         )
 
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}, queue={self.queue!r})"
+
     def tune(self, policy: Policy) -> None:
         """Let the jobs that are enqueued from now on carry what another policy says."""
         self._pattern = structs.replace(
             self._pattern, max_crashes=policy.max_crashes, lapse_backoff=policy.lapse_backoff
         )
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.handler.function(*args, **kwargs)
 
     def options(
@@ -98,15 +117,16 @@ class Task(Generic[P, R]):
         key: str | None = None,
         again: bool = False,
         priority: int = 0,
-        delay: float | timedelta = 0.0,
+        delay: Seconds = 0.0,
         run_at: datetime | None = None,
         lane: str | None = None,
-    ) -> Task[P, R]:
+    ) -> Self:
         """The same task with other options: ``send.options(delay=60, priority=5).enqueue(…)``."""
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        twin = object.__new__(Task)
+        twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        chosen = Options(key=key, again=again, priority=priority, delay=seconds, run_at=run_at, lane=lane)
+        chosen = Options(
+            key=key, again=again, priority=priority, delay=in_seconds(delay), run_at=run_at, lane=lane
+        )
         twin._pattern = structs.replace(self._pattern, **asdict(chosen))
         return twin
 
@@ -130,3 +150,56 @@ class Task(Generic[P, R]):
         """As ``enqueue``, for code without an event loop."""
         [handle] = self.app.enqueue_many_sync([self.call(*args, **kwargs)])
         return handle
+
+
+class TaskFunction(Task[P, R], Generic[P, R, Q, C]):
+    """A task as it is declared: it is still called with what its function takes, and returns what that returns."""
+
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C:
+        return cast(C, super().__call__(*args, **kwargs))
+
+
+class Decorator(Protocol):
+    """Only for the type checker: what ``@app.task(…)`` returns."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> TaskFunction[P, R, P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> TaskFunction[P, R, P, Awaitable[R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> TaskFunction[P, R, P, R]: ...
+
+
+class BatchDecorator(Protocol):
+    """Only for the type checker: what ``@app.batch(…)`` returns. An answer is what a job returns, or an exception."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[A]], Coroutine[Any, Any, list[R | Exception]]], /
+    ) -> TaskFunction[[A], R, [list[A]], Coroutine[Any, Any, list[R | Exception]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[A]], Coroutine[Any, Any, list[R]]], /
+    ) -> TaskFunction[[A], R, [list[A]], Coroutine[Any, Any, list[R]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[A]], Coroutine[Any, Any, Sequence[R | Exception]]], /
+    ) -> TaskFunction[[A], R, [list[A]], Coroutine[Any, Any, Sequence[R | Exception]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[A]], Awaitable[Sequence[R | Exception]]], /
+    ) -> TaskFunction[[A], R, [list[A]], Awaitable[Sequence[R | Exception]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[A]], list[R | Exception]], /
+    ) -> TaskFunction[[A], R, [list[A]], list[R | Exception]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[A]], list[R]], /
+    ) -> TaskFunction[[A], R, [list[A]], list[R]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[A]], Sequence[R | Exception]], /
+    ) -> TaskFunction[[A], R, [list[A]], Sequence[R | Exception]]: ...

@@ -18,11 +18,8 @@ from unstuck.redact import HIDDEN, redact
 
 log = logging.getLogger("unstuck.worker")
 
-TEXT, ITEMS, FACTS = (
-    200,
-    10,
-    20,
-)  # characters of a text, items of a list and facts that a handler may add to a line
+# Characters of a text, items of a list and facts that a handler may add to a line.
+TEXT, ITEMS, FACTS = 200, 10, 20
 WHOLE_TEXT, WHOLE_LIST = 16384, 10_000  # the same for what the engine itself says
 _LEVEL = {
     Category.TRANSIENT: logging.WARNING,
@@ -57,10 +54,11 @@ class JsonLines(logging.Formatter):
 
 
 def log_json(level: str = "INFO") -> None:
-    """Send the logs of this process to standard error as JSON lines."""
+    """Send the logs of this process, warnings among them, to standard error as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.captureWarnings(True)
 
 
 def tell_failure(job: Job, outcome: Outcome, *, worker: str, facts: Mapping[str, Any]) -> None:

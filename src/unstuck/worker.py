@@ -8,32 +8,34 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from unstuck import kin
 from unstuck.app import Unstuck
-from unstuck.errors import StoreError, StoreUnavailable
-from unstuck.exchange import LONGEST_PAUSE, Exchange
+from unstuck.errors import ConfigError, StoreError
+from unstuck.exchange import Exchange, opened
 from unstuck.handler import Handler
-from unstuck.health import Vitals
+from unstuck.health import HEARD_EVERY, Vitals
 from unstuck.ids import process_id
 from unstuck.intake import LOOK, Intake
 from unstuck.isolate import Isolation
+from unstuck.isolated import enter_lifespans, refuse_import
 from unstuck.limits import Limits
 from unstuck.model import Category, Health, Outcome, released
 from unstuck.model import Worker as Facts
 from unstuck.outbox import Outbox
 from unstuck.perform import Ground
-from unstuck.policy import number, whole
+from unstuck.policy import at_a_time, whole, within_a_day
 from unstuck.pulse import Pulse
 from unstuck.reaper import Reaper
 from unstuck.runners import Runners
 from unstuck.schedule import Scheduler
+from unstuck.seconds import Seconds
 from unstuck.slots import HOARD, STOPPED, Slots
-from unstuck.store import Store
+from unstuck.stores.whereabouts import whereabouts
 from unstuck.upkeep import Upkeep, retention
 
 log = logging.getLogger("unstuck.worker")
@@ -53,8 +55,8 @@ class Worker:
         *,
         queues: Iterable[str] | None = None,
         concurrency: int = 10,
-        grace: float = 30.0,
-        recovery: float = 60.0,
+        grace: Seconds = 30.0,
+        recovery: Seconds = 60.0,
         burst: bool = False,
     ) -> None:
         self.app = app
@@ -64,9 +66,9 @@ class Worker:
             name: max([1, *(task.handler.batch for task in app.tasks.values() if task.queue == name)])
             for name in self._queues
         }
-        self._concurrency = whole("concurrency", concurrency, 1, 10_000)
-        self._grace = number("grace", grace, 0.0, 86400.0)
-        self._recovery = number("recovery", recovery, 0.0, 86400.0)
+        self._concurrency = at_a_time("concurrency", concurrency)
+        self._grace = within_a_day("grace", grace)
+        self._recovery = within_a_day("recovery", recovery)
         self._bell, self._force = asyncio.Event(), asyncio.Event()
         self._burst, self._stopping = burst, False
         self._days = retention(self._queues, os.environ)
@@ -77,7 +79,10 @@ class Worker:
     async def run(self) -> None:
         """Work until stopped, then leave no lease behind."""
         async with self._at_work():
-            log.info("worker %s takes %s, %d at a time", self.id, ", ".join(self._queues), self._concurrency)
+            taken = ", ".join(self._queues)
+            log.info(
+                "worker %s takes %s, %d at a time, from %s", self.id, taken, self._concurrency, self._where
+            )
             await self._work()
 
     async def process_jobs(self, limit: int = 10) -> int:
@@ -109,16 +114,18 @@ class Worker:
     @asynccontextmanager
     async def _at_work(self) -> AsyncIterator[None]:
         """All that a worker needs besides jobs: entered before the first lease, left after the last."""
+        refuse_import()
         async with AsyncExitStack() as stack:
-            for lifespan in self.app.lifespans:
-                await stack.enter_async_context(lifespan())
-            self._store = await self._open()
+            self._where = whereabouts(self.app.url)
+            # Before the lifespans: whatever becomes of them, there is a schema, and others can look at the store.
+            self._store = await opened(self.app.store, lambda: self._stopping)
+            await enter_lifespans(stack, self.app.lifespans)
             self._outbox = Outbox(self._store)
             self._limits = Limits(self._store, self._queues)
             self._reaper = Reaper(self._store, interval=self._recovery, owner=f"reaper-{self.id}")
             handlers = [task.handler for task in self.app.tasks.values() if task.queue in self._queues]
-            isolation = Isolation(self.app.url, handlers)
-            self._runners = Runners(self._concurrency, self._bell.set, isolation)
+            isolation, limits = Isolation(self.app.url, handlers), self._limits
+            self._runners = Runners(self._concurrency, self._bell.set, isolation, limits.buckets, limits.one)
             stack.push_async_callback(self._runners.close)
             ground = Ground(self.id, self._runners.run, self._refused, self._limits.one, self.app.middlewares)
             self._slots = Slots(
@@ -134,7 +141,7 @@ class Worker:
                 occupied=lambda: self._runners.abandoned,
                 bell=self._bell,
             )
-            every = min(policy.heartbeat for policy in self._queues.values())
+            every = min(HEARD_EVERY, *(policy.heartbeat for policy in self._queues.values()))
             self._pulse = await stack.enter_async_context(
                 Pulse(self._store, self._facts, self._slots.held, every, self._slots.lose)
             )
@@ -153,10 +160,11 @@ class Worker:
                 self._outbox, self._intake, self._slots, self._vitals, self._halt, self._force, self._bell
             )
             async with asyncio.TaskGroup() as starting:
-                if self._limits.buckets or any(handler.isolate for handler in handlers):
-                    starting.create_task(isolation.warm())
+                warming = starting.create_task(isolation.begin())
                 await self._announce()
                 await self._reaper.begin()
+            if wrong := warming.result():
+                raise ConfigError(wrong)
             works = [self._reaper.go_on(), Upkeep(self._store, self._days).run()]
             if self.app.schedules:
                 works.append(Scheduler(self._store, self.app.schedules.values()).run())
@@ -177,18 +185,6 @@ class Worker:
             helper.cancel()
         await asyncio.gather(*helpers, self._limits.told(), return_exceptions=True)
 
-    async def _open(self) -> Store:
-        pause = 0.2
-        while True:
-            try:
-                return await self.app.store()
-            except StoreUnavailable as error:
-                if self._stopping:
-                    raise
-                log.warning("the store does not answer, will try again in %.1f s: %s", pause, error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
-
     async def _announce(self) -> None:
         """Be known before the first lease: whoever finds our leases must be able to tell that we died."""
         while not self._stopping:
@@ -199,12 +195,16 @@ class Worker:
             else:
                 return
 
+    def _opening(self) -> float | None:
+        """Seconds until a limit lets more jobs start, if one holds any back; ``inline`` does not wait for that."""
+        return self._limits.next_open()
+
     async def _work(self) -> None:
         while not self._stopping:
             self._bell.clear()
             self._slots.start()
             wanted = self._slots.room() if self._intake.hungry and not self._exchange.leasing else 0
-            opening = self._limits.next_open()
+            opening = self._opening()
             if wanted or self._exchange.owed:
                 await self._exchange.once(wanted)
             elif self._burst and not self._slots.held and opening is None:
@@ -212,7 +212,8 @@ class Worker:
             else:
                 self._intake.watch()
                 longest = HOARD if self._slots.waiting else LOOK
-                await _at_most(self._bell.wait(), min(longest, opening or longest))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._bell.wait(), min(longest, opening or longest))
                 self._slots.share()
                 self._intake.hungry |= opening is not None
 
@@ -233,7 +234,8 @@ class Worker:
             if self._exchange.owed and not self._exchange.damaged:
                 await self._exchange.once(0)
             else:
-                await _at_most(self._bell.wait(), left)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._bell.wait(), left)
         self.deaf = await self._slots.cancel()
         end = time.monotonic() + FAREWELL
         while self._exchange.owed and time.monotonic() < end and not self._exchange.damaged:
@@ -285,16 +287,10 @@ class Worker:
             identity=kin.identity(),
             queues=tuple(self._queues),
             tasks=tuple(self.app.tasks),
+            schedules=tuple(self.app.schedules),
             limits={name: policy.limits for name, policy in self._queues.items() if policy.limits},
             concurrency=self._concurrency,
             running=self._slots.running,
             health=self.get_health_status(),
             scan_ms=self._reaper.scan_ms,
         )
-
-
-async def _at_most(work: Any, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(work, seconds)
-    except TimeoutError:
-        return

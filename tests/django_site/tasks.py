@@ -51,6 +51,11 @@ def strange() -> object:
 
 
 @task
+def much() -> str:
+    return "x" * 2_000_000
+
+
+@task
 def session() -> int:
     """Which of the server's processes it was connected to."""
     with connection.cursor() as cursor:

@@ -35,6 +35,8 @@ NEED_LOCKS = (
 class ArcadeDB(Server):
     """A new, empty server in a folder of its own, which is removed on leaving the context."""
 
+    name = "ArcadeDB in place of Neo4j"
+
     def __init__(self) -> None:
         if not here():
             missing("Neo4j", f"{INSTALL}; or, for a part of the tests, pip install arcadedb-embedded")
@@ -59,7 +61,7 @@ def here() -> bool:
 
 
 def adapt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the two procedures that ArcadeDB has not: a database's number, and a wait for indexes."""
+    """Leave out what ArcadeDB has not: a database's number, and to wait for indexes and to look at them."""
     from unstuck.stores.neo4j.lines import Lines
 
     asked = Lines.rows
@@ -68,8 +70,13 @@ def adapt(monkeypatch: pytest.MonkeyPatch) -> None:
         return [] if "db.awaitIndexes" in text else await asked(self, text, **options)
 
     monkeypatch.setattr(Lines, "rows", rows)
-    identity = "OPTIONAL MATCH (s:{label}Store {name: 'store'}) RETURN 'this one', s.birth"
+    identity = "OPTIONAL MATCH (s:{label}Store {name: 'store'}) RETURN 'this one', s.birth, 0"
     monkeypatch.setattr("unstuck.stores.neo4j.lines._IDENTITY", identity)
+
+    async def nothing(_: Lines) -> dict[str, str]:
+        return {}
+
+    monkeypatch.setattr("unstuck.stores.neo4j.migrate.missing", nothing)
 
 
 def _answers(port: int) -> bool:

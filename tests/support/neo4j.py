@@ -57,6 +57,7 @@ class Neo4j(Server):
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.database = database
+        self.name = f"Neo4j {version()} Community"
         self.id = ""
         self.folder = Path(tempfile.mkdtemp(prefix="unstuck-"))
         self._password = password

@@ -43,6 +43,7 @@ class Postgres(Server):
         user = unprivileged()
         template = _template(flavour)
         self.flavour = flavour
+        self.name = f"PostgreSQL {version(flavour)}"
         self.folder = open_folder(user)
         self._settings = SETTINGS | dict(settings or {})
         self._postgres = binaries(flavour) / "postgres"
@@ -117,6 +118,7 @@ def url(port: int, database: str = "postgres") -> str:
     return f"postgresql://postgres:{PASSWORD}@127.0.0.1:{port}/{database}"
 
 
+@functools.cache
 def version(flavour: str) -> str:
     """The server's own word for its version, such as 15.18."""
     return _version(binaries(flavour))

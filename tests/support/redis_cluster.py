@@ -1,5 +1,6 @@
-"""A private Redis Cluster: three masters with a replica each."""
+"""A private Redis Cluster: three masters with a replica each, and the trial of one that dies."""
 
+import asyncio
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -8,7 +9,10 @@ from typing import Self
 
 from support.redis import Redis, say
 from support.servers import free_port
-from support.waiting import until
+from support.waiting import until, until_async
+from support.work import at_work
+from unstuck import StoreUnavailable, Unstuck
+from unstuck.testing import RedisHarness
 
 SETTINGS = {"cluster-enabled": "yes", "cluster-node-timeout": "1500", "databases": "1"}
 SLOTS = 16384
@@ -85,3 +89,35 @@ class Cluster:
     def _nodes(self) -> list[list[str]]:
         """Of each node: its id, address, flags, the id of its master, four numbers, the slots it has."""
         return [line.split() for line in self._any().command("CLUSTER", "NODES").splitlines() if " " in line]
+
+
+async def outlives_a_master(cluster: Cluster, harness: RedisHarness, queues: tuple[str, str]) -> None:
+    """One worker serves both queues, and goes on when the master of the first dies."""
+    async with Unstuck(harness.url) as app:
+
+        @app.task(queue=queues[0])
+        async def first(n: int) -> int:
+            return n
+
+        @app.task(queue=queues[1])
+        async def second(n: int) -> int:
+            return n
+
+        async with at_work(app):
+            assert await (await first.enqueue(1)).result(30) == 1
+            assert await (await second.enqueue(2)).result(30) == 2
+            dead = cluster.master_of(harness.base(queues[0]))
+            await asyncio.to_thread(dead.kill9)
+            try:
+
+                async def again() -> int:
+                    try:
+                        return await (await first.enqueue(3)).result(5)
+                    except StoreUnavailable:
+                        return 0
+
+                assert await until_async(again, 60, "a job to be done again") == 3
+                assert await (await second.enqueue(4)).result(30) == 4
+            finally:
+                await asyncio.to_thread(dead.start)
+                await until_async(cluster.complete, 60, "the cluster to be complete again")

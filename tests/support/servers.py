@@ -1,6 +1,7 @@
 """Private servers for tests: started on a free port, paused, killed, and restarted on the same port and data."""
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +18,8 @@ from support.processes import Child
 from support.waiting import tail, until
 
 TRIES = 5
+STARTED: set[str] = set()
+"""The names of the servers that ran."""
 IN_USE = "(?i)address (is )?already in use|EADDRINUSE"
 
 
@@ -29,10 +32,12 @@ def missing(what: str, install: str) -> NoReturn:
 
 
 def free_port() -> int:
-    """A port nobody listens on now. Somebody else may still take it first."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """A port nobody listens on now, and none that the system gives to a client: a server that is down for a while
+    finds it free again. Somebody else may still take it first."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class Server:
@@ -43,6 +48,9 @@ class Server:
     is who runs it and owns its data, for servers that refuse root.
     Everything blocks: beside a running event loop, call through ``asyncio.to_thread``.
     """
+
+    name = ""
+    """Product and version, of one that the report is to name."""
 
     def __init__(
         self,
@@ -93,6 +101,7 @@ class Server:
             port = self.port or free_port()
             if self._starts_on(port):
                 self.port = port
+                STARTED.update({self.name} - {""})
                 return
         raise AssertionError(f"{TRIES} times the server found its port taken\n{tail(self.log)}")
 

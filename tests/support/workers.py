@@ -97,6 +97,10 @@ class Workers:
     async def events(self, ref: Ref) -> list[str]:
         return [event.type for event in await self.store.events(job=ref)]
 
+    def ended(self) -> int:
+        """How many jobs were run to an end."""
+        return len({record.job for record in self.ledger.read() if record.kind == "end"})
+
     def noted(self, kind: str) -> list[int]:
         """The pids that handlers told of under this word."""
         return [pid for record in self.ledger.read() if record.kind == kind for pid in _pids(record.facts)]

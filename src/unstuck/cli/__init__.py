@@ -12,7 +12,7 @@ _VERBS = {
     "demo": ("demo", "Watch jobs survive killed and frozen workers."),
     "worker": ("work", "Run the jobs of an app."),
     "reap": ("reap", "Recover jobs whose worker died."),
-    "enqueue": ("jobs", "Enqueue a job."),
+    "enqueue": ("enqueue", "Enqueue a job."),
     "jobs": ("jobs", "List jobs."),
     "job": ("jobs", "Show one job and what happened to it."),
     "explain": ("jobs", "Say why a job is not running."),
@@ -24,6 +24,7 @@ _VERBS = {
     "clean": ("change", "Delete old finished jobs."),
     "status": ("queues", "Show every queue in numbers."),
     "top": ("top", "Watch queues, workers and jobs as they run."),
+    "schedules": ("schedules", "Show every schedule and who fires it."),
     "pause": ("queues", "Stop leasing from a queue."),
     "resume": ("queues", "Let a queue run again."),
     "init": ("look", "Create or update the store's schema."),
@@ -44,6 +45,15 @@ class _Verbs(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from unstuck.wording import near
+
+        if args and args[0] not in _VERBS and (hint := near(args[0], _VERBS)):
+            ctx.fail(f"No such command {args[0]!r} ({hint})")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """From the table above: to ask each verb would import all of them."""
         with formatter.section("Commands"):
@@ -58,13 +68,21 @@ class _Verbs(click.Group):
             sys.exit(error.exit_code)
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
-            told = " ".join(error.format_message().split()).rstrip(".")
-            click.echo(
-                f"unstuck: {told}: see {context.command_path if context else 'unstuck'} --help", err=True
-            )
+            place = context.command_path if context else "unstuck"
+            click.echo(f"unstuck: {_told(error)}: see {place} --help", err=True)
             sys.exit(error.exit_code)
         except click.Abort:
             sys.exit(1)
+
+
+def _told(error: click.ClickException) -> str:
+    """In one line; what help does not show is suggested to nobody."""
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        options = [option for option in error.ctx.command.params if isinstance(option, click.Option)]
+        hidden = {name for option in options if option.hidden for name in option.opts}
+        shown = [name for name in error.possibilities or () if name not in hidden]
+        error = click.NoSuchOption(error.option_name, error.message, shown, error.ctx)
+    return " ".join(error.format_message().split()).rstrip(".")
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -72,6 +90,7 @@ class _Verbs(click.Group):
 def main() -> None:
     """Durable background jobs that never stay stuck.
 
-    The store is given by --store or UNSTUCK_STORE, for example sqlite:///jobs.db or postgresql://user@host/database.
+    The store is given by --store, UNSTUCK_STORE or unstuck.toml, for example sqlite:///jobs.db or
+    postgresql://user@host/database.
     Exit codes: 0 done, 1 failed, 2 wrong input, 3 a worker halted.
     """

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import click
 
-from unstuck.cli.filters import Chosen, chosen, instant
+from unstuck.cli.filters import Chosen, chosen, instant, must_know, queue_of_id
 from unstuck.cli.output import json_option, plainly, print_json, say, store_option, with_jobs
 from unstuck.errors import ConfigError
 from unstuck.jobs import Jobs
 from unstuck.model import Filter, Status
 from unstuck.policy import number, whole
+from unstuck.wording import counted
 
 Change = Callable[[Jobs], Awaitable[int]]
 dry_run = click.option("--dry-run", is_flag=True, help="Say how many jobs that would be, and change nothing.")
@@ -70,7 +71,7 @@ def release(ids: tuple[str, ...], owner: str, store: str | None, as_json: bool) 
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True)
-@click.option("--queue", help="Needed only if two queues have a job with this id.")
+@queue_of_id
 @click.option("--priority", type=int, help="0 to 9, higher is sooner.")
 @click.option("--run-at", help="When it may run: 2027-01-31T08:00:00+01:00, or now")
 @store_option
@@ -133,23 +134,36 @@ def _carry_out(
 ) -> None:
     """Do it to the jobs named; to many only after it was said how many, and confirmed."""
 
-    async def asked(jobs: Jobs) -> int:
+    async def check(jobs: Jobs) -> None:
+        if not choice.ids:
+            await must_know(jobs, choice.queue)
         for id_ in choice.ids:
             choice.must_fit(await jobs.get(id_, choice.queue), done)
-        return len(choice.ids) or await jobs.matching(which)
+
+    async def asked(jobs: Jobs) -> Counter[str]:
+        await check(jobs)
+        return Counter({"": len(choice.ids)}) if choice.ids else await jobs.matching(which)
 
     if dry_run or not (choice.ids or yes):
-        count = with_jobs(store, asked)
+        found = with_jobs(store, asked)
+        if not found and not dry_run:
+            _tell(done, 0, as_json)
+            return
+        count = counted(found.total(), "job")
+        kinds = ", ".join(f"{number} {code}" for code, number in found.most_common(10) if code)
+        of = f" ({kinds})" if kinds else ""
         if dry_run:
-            print_json({f"would_be_{done}": count}) if as_json else say(f"{count} jobs would be {done}")
+            print_json({f"would_be_{done}": found.total()}) if as_json else say(
+                f"{count} would be {done}{of}"
+            )
             return
         if not sys.stdin.isatty():
-            raise ConfigError(f"{count} jobs would be {done}: say --yes to do it, or --dry-run to see only")
-        click.confirm(f"{count} jobs will be {done}. Go on?", abort=True, err=True)
-    elif choice.ids:
-        with_jobs(store, asked)
+            raise ConfigError(f"{count} would be {done}{of}: say --yes to do it, or --dry-run to see only")
+        click.confirm(f"{count} will be {done}{of}. Go on?", abort=True, err=True)
+    else:
+        with_jobs(store, check)
     _tell(done, with_jobs(store, change), as_json)
 
 
-def _tell(done: str, count: Any, as_json: bool) -> None:
-    print_json({done: count}) if as_json else say(f"{done} {count} jobs")
+def _tell(done: str, count: int, as_json: bool) -> None:
+    print_json({done: count}) if as_json else say(f"{done} {counted(count, 'job')}")

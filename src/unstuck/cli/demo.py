@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from unstuck.cli.output import json_option, plainly, print_json, run_async
+from unstuck.cli.output import json_option, plainly, print_json
 
 
 @click.command()
@@ -26,7 +27,7 @@ def demo(keep: bool, as_json: bool) -> None:
 
     os.environ[FOLDER] = str(folder)
     try:
-        sys.exit(run_async(_demo(folder, as_json)))
+        sys.exit(asyncio.run(_demo(folder, as_json)))
     finally:
         if keep:
             click.echo(f"kept {folder}", err=True)

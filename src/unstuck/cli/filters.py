@@ -11,11 +11,15 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from unstuck.errors import ConfigError
+from unstuck.errors import ConfigError, UnknownJob
+from unstuck.ids import keyed_id
+from unstuck.jobs import Jobs
 from unstuck.model import Category, Filter, Job, Status
 from unstuck.policy import queue_name, task_name
+from unstuck.wording import command
 
 FINISHED = (Status.COMPLETED, Status.FAILED)
+queue_of_id = click.option("--queue", help="Needed only if two queues have a job with this id.")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -52,7 +56,10 @@ class Chosen(Struct, frozen=True, kw_only=True):
         """A job named by its id is told if nothing can be done with it."""
         finished = job.status in FINISHED
         if done == "retried" and not finished:
-            raise ConfigError(f"job {job.id} is {job.status}: only finished jobs can be retried")
+            raise ConfigError(
+                f"job {job.id} is {job.status}: only finished jobs can be retried; why it is so: "
+                + command("explain", job.id, queue=job.queue)
+            )
         if done == "cancelled" and finished:
             raise ConfigError(f"job {job.id} is {job.status} already: only unfinished jobs can be cancelled")
 
@@ -83,6 +90,36 @@ def chosen(*, category: bool) -> Callable[[Callable[..., Any]], Callable[..., An
         return call
 
     return decorate
+
+
+async def must_know(jobs: Jobs, queue: str | None, otherwise: str = "") -> None:
+    """Refuse to change a queue that nobody has ever used: a slip of the pen would leave the right one as it is."""
+    if told := await jobs.strange(queue):
+        raise ConfigError(told + otherwise)
+
+
+async def note(jobs: Jobs, queue: str | None) -> None:
+    """Whoever only looks is told of it, and sees that there is nothing."""
+    if told := await jobs.strange(queue):
+        click.echo(f"unstuck: {told}", err=True)
+
+
+async def by_id_or_key(jobs: Jobs, name: str, queue: str | None) -> Job:
+    """People know the keys of their jobs: an order's number, a file's name."""
+    try:
+        return await jobs.get(name, queue)
+    except UnknownJob:
+        if not name.isprintable():
+            raise
+        queues = {of.queue for of in await jobs.counts()} if queue is None else {queue}
+        ids = tuple(keyed_id(each, name) for each in queues)
+        found = (await jobs.find(Filter(ids=ids, queue=queue), 2)).jobs if ids else []
+        if len(found) > 1:
+            told = f"queues {found[0].queue!r} and {found[1].queue!r} both have a job with the key {name!r}: say --queue"
+            raise UnknownJob(told) from None
+        if not found:
+            raise
+        return found[0]
 
 
 def span(text: str) -> float:

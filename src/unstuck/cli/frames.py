@@ -7,10 +7,11 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from unstuck.health import HealthStatus, alive, health_status
+from unstuck.health import HEALTHY, HealthStatus, alive, health_status
 from unstuck.jobs import Jobs
 from unstuck.model import Filter, Job, Status, Worker
 from unstuck.redact import redact
+from unstuck.retry import spent
 from unstuck.store import Counts
 
 
@@ -62,7 +63,7 @@ def frame(view: View, past: View | None, url: str, width: int, height: int) -> l
 
 
 def _head(view: View, url: str) -> Line:
-    kind = "good" if view.health.status == "HEALTHY" else "bad"
+    kind = "good" if view.health.status == HEALTHY else "bad"
     why = f" ({view.health.why})" if view.health.why else ""
     return Line(f"unstuck  {view.health.status}  {view.now:%H:%M:%S} UTC  {redact(url, 60)}{why}", kind)
 
@@ -71,15 +72,15 @@ def _queues(view: View, past: View | None) -> list[Line]:
     rows = [
         (
             c.queue[:18],
-            c.pending - c.delayed,
+            c.due,
             c.delayed,
             c.processing,
             c.completed,
-            c.failed - c.cancelled,
+            c.dead,
             _rate(c, "completed", view, past),
             _rate(c, "failed", view, past),
             span(c.waited),
-            f"PAUSED {c.paused}" if c.paused is not None else (f"{c.expired} STUCK" if c.expired else ""),
+            _note(c),
         )
         for c in view.counts
     ]
@@ -87,13 +88,21 @@ def _queues(view: View, past: View | None) -> list[Line]:
     return list(_table(titles, rows, "bad" if any(row[-1] for row in rows) else "plain"))
 
 
+def _note(of: Counts) -> str:
+    if of.trouble:
+        return of.trouble
+    if of.paused is not None:
+        return f"PAUSED {of.paused}"
+    return f"{of.expired} STUCK" if of.expired else ""
+
+
 def _running(view: View) -> list[Line]:
     rows = [
         (
-            job.id[-8:],
+            job.id,
             job.task[:20],
             span(_since(job.started_at, view.now)),
-            f"{job.attempts}/{job.max_attempts}",
+            f"{spent(job)}/{job.max_attempts}",
             (job.stage or "")[:12],
             _progress(job),
             (job.owner or "")[-20:],
@@ -120,7 +129,7 @@ def _workers(view: View) -> list[Line]:
 
 def _dead(view: View) -> list[Line]:
     rows = [
-        (job.id[-8:], job.task[:20], span(_since(job.finished_at, view.now)), job.error.code if job.error else "",
+        (job.id, job.task[:20], span(_since(job.finished_at, view.now)), job.error.code if job.error else "",
          redact(job.error.message, 60).replace("\n", " ") if job.error else "")
         for job in view.dead
     ]  # fmt: skip

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import click
 from click.shell_completion import get_completion_class
@@ -19,7 +19,7 @@ from unstuck.cli.output import (
     plainly,
     print_json,
     print_table,
-    run_async,
+    remind,
     say,
     store_option,
     table_option,
@@ -27,12 +27,13 @@ from unstuck.cli.output import (
 )
 from unstuck.doctor import doctor as examine
 from unstuck.doctor import doctor_tables
-from unstuck.environ import EMBED_JOB_DATABASE, neo4j_url
+from unstuck.environ import neo4j_url
 from unstuck.errors import ConfigError, StoreError
 from unstuck.redact import redact
 from unstuck.settings import FILE
 from unstuck.store import Finding, Store
 from unstuck.stores import existing_store, open_store, open_tables
+from unstuck.wording import counted, lasting
 
 T = TypeVar("T")
 MARKS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
@@ -82,7 +83,7 @@ def init(
     """
     if uri is not None:
         secret = password or os.environ.get("EMBED_JOB_DATABASE_PASSWORD")
-        url = neo4j_url("--uri", uri, username or ("neo4j" if secret else None), secret, database)
+        url = neo4j_url("--uri", uri, username, secret, database)
     elif username or password or database:
         raise ConfigError(
             "--username, --password and --database belong to --uri: say the server's address, too"
@@ -95,11 +96,12 @@ def init(
         _prepare(with_tables(url, tables), dry_run=dry_run, as_json=as_json)
         return
 
-    async def work() -> None:
+    async def work() -> list[Finding]:
         async with open_store(url) as opened:
             await opened.migrate()
+            return await opened.checkup()
 
-    run_async(work())
+    findings = asyncio.run(work())
     file = Path(FILE)
     if written := not file.exists():
         file.write_text(SAMPLE.format(store=_line(url)))
@@ -107,11 +109,7 @@ def init(
         print_json({"store": redact(url, 500), "wrote": FILE if written else None})
         return
     say(f"the store is ready: {url}")
-    database = urlsplit(url).path.strip("/")
-    if url.startswith(("neo4j", "bolt")) and database not in ("", EMBED_JOB_DATABASE):
-        say(
-            f"jobs are in the database {database}, not in one called {EMBED_JOB_DATABASE}: let it be their own"
-        )
+    _print_findings(findings)
     say(f"wrote {FILE}" if written else f"{FILE} is there already and was left as it is")
 
 
@@ -128,7 +126,7 @@ def _prepare(url: str, *, dry_run: bool, as_json: bool) -> None:
         async with open_tables(url) as tables:
             return await tables.preparation() if dry_run else await tables.prepare()
 
-    sql = run_async(work())
+    sql = asyncio.run(work())
     if as_json:
         print_json({"sql": sql, "applied": not dry_run})
     elif dry_run:
@@ -157,9 +155,9 @@ def doctor(url: str | None, tables: tuple[str, ...], store: str | None, as_json:
     stuck: list[Stuck] = []
     try:
         if tables:
-            findings, stuck = run_async(_look_at(with_tables(address, tables)))
+            findings, stuck = asyncio.run(_look_at(with_tables(address, tables)))
         else:
-            findings = run_async(_open(address, examine))
+            findings = asyncio.run(_open(address, examine))
     except StoreError as error:
         findings = [Finding("failure", f"the store cannot be opened: {error}", "mend that first")]
     if as_json:
@@ -167,11 +165,8 @@ def doctor(url: str | None, tables: tuple[str, ...], store: str | None, as_json:
     else:
         if stuck:
             _print_stuck(stuck)
-        for finding in findings:
-            say(
-                f"{MARKS[finding.level]}  {finding.what}"
-                + (f"\n         → {finding.fix}" if finding.fix else "")
-            )
+        _print_findings(findings)
+        remind(address, *(finding.fix for finding in findings))
     sys.exit(int(any(finding.level == "failure" for finding in findings)))
 
 
@@ -182,19 +177,26 @@ def doctor(url: str | None, tables: tuple[str, ...], store: str | None, as_json:
 @plainly
 def verify(url: str | None, store: str | None, as_json: bool) -> None:
     """Check the rules that must always hold, reading only. Exit code 1 if one is broken."""
-    broken = run_async(_open(named(url or store), lambda opened: opened.verify()))
+    broken = asyncio.run(_open(named(url or store), lambda opened: opened.verify()))
     if as_json:
         print_json({"broken": broken})
     else:
         for line in broken:
             say(f"broken: {line}")
-        say(f"{len(broken)} rules are broken" if broken else "all rules hold")
+        say(f"{counted(len(broken), 'broken rule')}" if broken else "all rules hold")
     sys.exit(int(bool(broken)))
 
 
 async def _look_at(url: str) -> tuple[list[Finding], list[Stuck]]:
     async with open_tables(url) as tables:
         return await doctor_tables(tables)
+
+
+def _print_findings(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        say(
+            f"{MARKS[finding.level]}  {finding.what}" + (f"\n         → {finding.fix}" if finding.fix else "")
+        )
 
 
 def _print_stuck(stuck: Sequence[Stuck]) -> None:
@@ -220,12 +222,7 @@ def _print_stuck(stuck: Sequence[Stuck]) -> None:
 
 
 def _ago(seconds: float | None) -> str:
-    if seconds is None:
-        return "never"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
+    return "never" if seconds is None else f"{lasting(seconds)} ago"
 
 
 @click.command()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlencode
 
@@ -18,16 +20,18 @@ from unstuck.environ import embed_store
 from unstuck.errors import ConfigError, PayloadError, UnknownJob, UnstuckError
 from unstuck.jobs import Jobs
 from unstuck.redact import redact
+from unstuck.settings import FILE
+from unstuck.settings import load as load_settings
 from unstuck.stores import existing_store, open_store
+from unstuck.stores.whereabouts import fleeting
 
 P = ParamSpec("P")
 T = TypeVar("T")
 WRONG_INPUT = (ConfigError, PayloadError, UnknownJob)
 
-store_option = click.option(
-    "--store", envvar="UNSTUCK_STORE", metavar="URL", help="Where the jobs are (or UNSTUCK_STORE)."
-)
-store_argument = click.option("--store", metavar="URL", help="Where the jobs are (or UNSTUCK_STORE).")
+_store = partial(click.option, "--store", metavar="URL", help="Where the jobs are (or UNSTUCK_STORE).")
+store_option = _store(envvar="UNSTUCK_STORE")
+store_argument = _store()  # for verbs that load settings, which know the variable
 table_option = click.option(
     "--table", "tables", multiple=True, metavar="NAME", help="A table of yours; may be given several times."
 )
@@ -52,24 +56,43 @@ def plainly(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def with_jobs(url: str | None, work: Callable[[Jobs], Awaitable[T]], *, new: bool = False) -> T:
-    """Open the store, which may be a ``new`` one, do the work, close it."""
+    """Open the store, do the work, close it.
+
+    Only a ``new`` one is prepared: who looks at a store, or mends what is in it, is not held up by what is wrong with it.
+    """
 
     async def run() -> T:
         async with (open_store if new else existing_store)(named(url)) as store:
-            await store.migrate()
+            if new:
+                await store.migrate()
             return await work(Jobs(store))
 
-    return run_async(run())
+    return asyncio.run(run())
 
 
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
+def remind(url: str | None, *texts: str) -> None:
+    """Commands that were suggested find their store in the environment; if that names another one, say which is meant."""
+    with suppress(ConfigError):  # what the environment or a file says wrong is no matter here
+        if url == _usual():
+            return
+    if url and any("unstuck " in text for text in texts):
+        shown = shlex.quote(url) if redact(url, 500) == url else "and its URL, with the password"
+        say(f"these commands mean this store: --store {shown}")
 
 
 def named(url: str | None) -> str:
-    if found := url or embed_store(os.environ):
-        return found
-    raise ConfigError("no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE")
+    if not (found := _usual() if url is None else url):
+        raise ConfigError(
+            f"no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE, or let {FILE} say store"
+        )
+    if fleeting(found):
+        raise ConfigError(f"store {found} would be gone with this command: name a file")
+    return found
+
+
+def _usual() -> str | None:
+    """The store that is meant where none is named: by the environment, else by the file in the current folder."""
+    return os.environ.get("UNSTUCK_STORE") or embed_store(os.environ) or load_settings(None, os.environ).store
 
 
 def with_tables(url: str, tables: Sequence[str]) -> str:

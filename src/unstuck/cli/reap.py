@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections import Counter
@@ -17,7 +18,6 @@ from unstuck.cli.output import (
     named,
     plainly,
     print_json,
-    run_async,
     say,
     store_argument,
     table_option,
@@ -25,11 +25,12 @@ from unstuck.cli.output import (
 )
 from unstuck.cli.work import metrics, metrics_option, on_signals
 from unstuck.model import Outcome
-from unstuck.policy import number
+from unstuck.policy import within_a_day
 from unstuck.reaper import Reaper
 from unstuck.settings import LEVELS, Settings
 from unstuck.settings import load as load_settings
-from unstuck.stores import open_store, open_tables
+from unstuck.store import GRACE
+from unstuck.stores import existing_store, open_tables
 from unstuck.telemetry import log_json
 
 
@@ -40,7 +41,7 @@ from unstuck.telemetry import log_json
 @click.option(
     "--grace",
     type=float,
-    default=3600.0,
+    default=GRACE,
     show_default=True,
     help="Seconds that a job processed without a lease may be silent before it is given one.",
 )
@@ -65,23 +66,31 @@ def reap(
     """
     log_json()
     if interval is not None:
-        number("interval", interval, 0.0, 86400.0)
+        within_a_day("interval", interval)
     settings = load_settings(config, os.environ, recovery=interval, **given)
     log_json(settings.log_level)
+    if once and sys.stderr.isatty():
+        logging.getLogger().handlers[0].addFilter(_not_said_anyway)
     url = named(settings.store)
     if tables:
-        done, troubles = run_async(_tables(with_tables(url, tables), settings, grace, once=once))
+        done, troubles = asyncio.run(_tables(with_tables(url, tables), settings, grace, once=once))
     else:
-        done, troubles = run_async(_store(url, settings, grace, once=once))
+        done, troubles = asyncio.run(_store(url, settings, grace, once=once))
     if once:
         _told(done, troubles, as_json=as_json)
+
+
+def _not_said_anyway(record: logging.LogRecord) -> bool:
+    """Who reads along is told in words at the end, and once is enough."""
+    return not str(record.msg).startswith(("recovered %d jobs", "cannot recover"))
 
 
 async def _store(
     url: str, settings: Settings, grace: float, *, once: bool
 ) -> tuple[list[Outcome], Sequence[str]]:
-    async with open_store(url) as store:
-        await store.migrate()
+    async with existing_store(url) as store:
+        if not once:
+            await store.migrate()
         return await _run(Reaper(store, interval=settings.recovery, grace=grace), url, settings, once=once)
 
 

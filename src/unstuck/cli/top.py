@@ -13,7 +13,7 @@ from unstuck.cli.output import json_option, named, plainly, print_json, store_op
 from unstuck.errors import StoreError
 from unstuck.jobs import Jobs
 from unstuck.policy import number
-from unstuck.stores import open_store
+from unstuck.stores import existing_store
 
 PIPED = (100, 60)  # columns and lines where there is no terminal
 ESCAPE = 27
@@ -30,9 +30,8 @@ def top(every: float, once: bool, store: str | None, as_json: bool) -> None:
     url = named(store)
     number("every", every, 0.1, 60.0)
     with asyncio.Runner() as runner:
-        opened = runner.run(open_store(url).__aenter__())
+        opened = runner.run(existing_store(url).__aenter__())
         try:
-            runner.run(opened.migrate())
             jobs = Jobs(opened)
             if as_json:
                 print_json(runner.run(look(jobs)))

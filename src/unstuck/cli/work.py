@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -20,13 +20,13 @@ from typing import Any, Protocol
 import click
 
 from unstuck.app import Unstuck
-from unstuck.cli.output import plainly, run_async, store_argument
+from unstuck.cli.output import plainly, store_argument
 from unstuck.cli.reload import changed
-from unstuck.errors import ConfigError, StoreDamaged
+from unstuck.errors import ConfigError, SchemaError, StoreDamaged, UnstuckError
 from unstuck.reaper import Reaper
 from unstuck.settings import LEVELS, Settings
 from unstuck.settings import load as load_settings
-from unstuck.supervisor import AT_ONCE, BAD_INPUT, HALTED, Supervisor, Told, command, telling
+from unstuck.supervisor import AT_ONCE, BAD_INPUT, FAILED, HALTED, Supervisor, Told, command, telling
 from unstuck.telemetry import log_json
 from unstuck.worker import Worker
 
@@ -37,11 +37,8 @@ metrics_option = click.option(
     "--metrics-port", type=int, help="Serve /metrics for Prometheus here, on loopback."
 )
 MOMENT = 0.2  # seconds
-ENDING = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-)  # what people and service managers send to end a program
+# What people and service managers send to end a program.
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @click.command()
@@ -82,10 +79,12 @@ def worker(
     """
     if under is None:
         log_json()
-    settings = load_settings(config, os.environ, app=app, **given)
+    settings = load_settings(config, os.environ, lambda name: load(name).queues, app=app, **given)
     log_json(settings.log_level)
     if settings.app is None:
         raise ConfigError("no app is named: write it as MODULE:APP, for example shop.tasks:app")
+    if under is None and settings.metrics_port is not None:
+        import_module("unstuck.metrics")  # says now that its library is missing
     if under is None and settings.processes > 0:
         options = [("--queue", queue) for queue in queues]
         options += [
@@ -94,7 +93,7 @@ def worker(
         options += [("--config", str(config))] if config else []
         flags = ["--burst"] if burst else []
         argv = command(["worker", settings.app, *chain.from_iterable(options), *flags])
-        sys.exit(run_async(supervise(argv, settings, reload=reload)))
+        sys.exit(asyncio.run(supervise(argv, settings, burst=burst, reload=reload)))
     found = load(settings.app)
     found.tune(settings.policies(found.queues))
     url = settings.store or found.url
@@ -121,6 +120,13 @@ def worker(
         except StoreDamaged as error:  # also under the next worker
             log.critical("halted: %s", error)
             return HALTED
+        except SchemaError as error:  # it will be the wrong store for the next one, too
+            raise ConfigError(str(error)) from error
+        except UnstuckError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is told, as a line like all others
+            _tell_failure(error)
+            return FAILED
         finally:
             if one.deaf:
                 leave(HALTED if one.halted else 0)
@@ -131,18 +137,24 @@ def worker(
 
 def _run(work: Coroutine[Any, Any, int]) -> int:
     """On uvloop where it is installed: it saves a tenth of what a short job costs."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        return run_async(work)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):  # not around the run: an error that is being handled stands in every stack
+        factory = import_module("uvloop").new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(work)
 
 
-async def supervise(argv: list[str], settings: Settings, *, reload: bool = False) -> int:
+def _tell_failure(error: Exception) -> None:
+    """In one line; a lifespan's error has a note that says whose it is."""
+    what = " ".join(getattr(error, "__notes__", ())) or "the worker failed"
+    log.error("%s: %s: %s", what, type(error).__name__, error, exc_info=error)
+
+
+async def supervise(argv: list[str], settings: Settings, *, burst: bool, reload: bool) -> int:
     """Until the workers have ended for good, or, with ``reload``, until somebody stops us."""
     stopped = asyncio.Event()
-    supervisor = Supervisor(argv, processes=settings.processes, grace=settings.grace)
+    new = partial(Supervisor, argv, processes=settings.processes, grace=settings.grace, burst=burst)
+    supervisor = new()
 
     def stop(*, at_once: bool = False) -> None:
         stopped.set()
@@ -154,7 +166,7 @@ async def supervise(argv: list[str], settings: Settings, *, reload: bool = False
         if stopped.is_set() or file is None:
             return code
         log.info("%s changed: starting anew", file)
-        supervisor = Supervisor(argv, processes=settings.processes, grace=settings.grace)
+        supervisor = new()
 
 
 async def _once(
@@ -200,9 +212,7 @@ def metrics(
 
 def load(name: str) -> Unstuck:
     """The app that MODULE:APP names, looked for in the current folder first."""
-    module, colon, attribute = name.partition(":")
-    if not colon or not module or not attribute:
-        raise ConfigError(f"app {name!r} is not written as MODULE:APP, for example shop.tasks:app")
+    module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
         loaded = import_module(module)
@@ -215,7 +225,9 @@ def load(name: str) -> Unstuck:
         ) from error
     found = getattr(loaded, attribute, None)
     if found is None:
-        raise ConfigError(f"app {name!r}: module {module!r} has no {attribute!r}")
+        apps = [known for known, value in vars(loaded).items() if isinstance(value, Unstuck)]
+        has = ", ".join(apps) or "no Unstuck(…)"
+        raise ConfigError(f"app {name!r}: module {module!r} has no {attribute!r}: it has {has}")
     if not isinstance(found, Unstuck):
         raise ConfigError(f"app {name!r} is of type {type(found).__name__}, not an Unstuck(…)")
     return found

@@ -53,7 +53,7 @@ class Returned(msgspec.Struct):
 def task_result(job: Job, events: Sequence[Event] = ()) -> TaskResult:
     """``events`` tell of the attempts before the last."""
     said = msgspec.convert(job.payload["wanted"], Wanted)
-    returned = msgspec.convert(job.result, Returned) if job.status is Status.COMPLETED else None
+    returned = _returned(job) if job.status is Status.COMPLETED else None
     workers, errors = _history(job, events, returned)
     result = TaskResult(
         task=said.task(job.queue),
@@ -72,6 +72,14 @@ def task_result(job: Job, events: Sequence[Event] = ()) -> TaskResult:
     if returned is not None:
         object.__setattr__(result, "_return_value", returned.value)
     return result
+
+
+def _returned(job: Job) -> Returned:
+    """What else stands there, such as the word that a result was too large to be kept, is told as it is."""
+    try:
+        return msgspec.convert(job.result, Returned)
+    except msgspec.ValidationError:
+        return Returned(job.result, "")
 
 
 def _history(

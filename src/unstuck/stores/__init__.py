@@ -13,6 +13,8 @@ from unstuck.errors import ConfigError
 from unstuck.layout import Layout
 from unstuck.redact import redact
 from unstuck.store import Store
+from unstuck.stores.address import take_events
+from unstuck.stores.whereabouts import fleeting
 
 if TYPE_CHECKING:
     from unstuck.stores.postgres.adopted.tables import Tables
@@ -50,7 +52,7 @@ def existing_store(url: str) -> Store:
     store = open_store(url)
     parts, _ = _parts(url)
     file = Path(parts.path[1:])
-    if parts.scheme == "sqlite" and file.parent.is_dir() and file.name != ":memory:" and not file.exists():
+    if parts.scheme == "sqlite" and not fleeting(url) and file.parent.is_dir() and not file.exists():
         raise ConfigError(
             f"store file {str(file)!r} does not exist: name one that does, or make it with unstuck init"
         )
@@ -104,14 +106,13 @@ def _sqlite(url: str, parts: SplitResult, shown: str) -> Store:
             f"store {shown} names no file: use sqlite:///file.db or sqlite:////full/path/file.db"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := sorted(options.keys() - {"events"}):
+    all_events = take_events(options)
+    if unknown := sorted(options):
         raise ConfigError(f"store option {unknown[0]!r} is not known: sqlite takes events=all")
-    if (events := options.get("events", "exceptional")) not in ("exceptional", "all"):
-        raise ConfigError(f"store option events={events!r} is not allowed: exceptional (the default) or all")
 
     from unstuck.stores.sqlite.store import SQLiteStore
 
-    return SQLiteStore(parts.path[1:], all_events=events == "all")
+    return SQLiteStore(parts.path[1:], all_events=all_events)
 
 
 def _postgres(parts: SplitResult, shown: str) -> Store:
@@ -153,7 +154,7 @@ def _installed(url: str, scheme: str, shown: str) -> Store:
         others = "".join(f", {name}://…" for name in sorted(points.names))
         raise ConfigError(
             f"store {shown} is not known: use sqlite:///path/to/file.db, postgresql://user@host/database, "
-            f"redis://host:6379/0 or neo4j://user:password@host:7687/database{others}; a package may bring others by an "
+            f"redis://host:6379/0 or neo4j://user@host:7687/database{others}; a package may bring others by an "
             "entry point in the group 'unstuck.stores'"
         )
     if len(found) > 1:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from importlib.resources import files
+
+_INDEX = re.compile(
+    r"^CREATE (?:UNIQUE )?INDEX (?:CONCURRENTLY )?(\w+) ON [^;]+"
+    r"|^DROP INDEX (?:CONCURRENTLY )?(?:IF EXISTS )?(?:\{schema\}\.)?(\w+)",
+    re.MULTILINE,
+)
 
 
 def statements(package: str, suffix: str) -> dict[str, str]:
@@ -12,3 +20,14 @@ def statements(package: str, suffix: str) -> dict[str, str]:
         for entry in sorted(files(package).iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith(suffix)
     }
+
+
+def indexes(migrations: Iterable[str]) -> dict[str, str]:
+    """The statements that make the indexes which files of SQL leave behind, by name; ``CONCURRENTLY`` is not said."""
+    made: dict[str, str] = {}
+    for text in migrations:
+        for found in _INDEX.finditer(text):
+            made.pop(found[2], None)  # that was dropped
+            if found[1]:
+                made[found[1]] = found[0].replace("CONCURRENTLY ", "", 1)
+    return made

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.resources import files
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import apsw
@@ -72,9 +71,7 @@ class SQLiteHarness:
         self.store = await self.another()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._opened.aclose()
 
     async def another(self) -> Store:
@@ -122,9 +119,7 @@ class PostgresHarness:
         self.store = await self.another()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._opened.aclose()
         await self.rows("DROP SCHEMA {schema} CASCADE")
         await self._connection.close()
@@ -183,9 +178,7 @@ class RedisHarness:
         self.store = await self.another()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._opened.aclose()
         keys = [key async for key in self.client.scan_iter(f"{self.prefix}:*", count=5000)]
         slots: dict[int, list[bytes]] = {}

@@ -2,40 +2,92 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
 
 from unstuck.app import Unstuck
 from unstuck.jobs import Jobs
-from unstuck.model import Filter, Status
+from unstuck.limits import slack
+from unstuck.model import Filter, Job, Status
+from unstuck.seconds import Seconds, in_seconds
+from unstuck.testing.harness import SQLiteHarness
 from unstuck.worker import Worker
+
+ROUND = 0.1  # seconds of ``ahead`` that a round takes at least: a job that is never done has an end, too
+_TIMES = {"job": ("run_at", "rank"), "token": ("free_at",), "bucket": ("closed_until",)}
 
 
 class Inline:
     """The jobs of the block, and a worker that runs when you say so."""
 
-    def __init__(self, app: Unstuck, jobs: Jobs) -> None:
+    def __init__(self, app: Unstuck, jobs: Jobs, harness: SQLiteHarness) -> None:
         self._app = app
+        self._harness = harness
         self.jobs = jobs
 
-    async def run(self, *, ahead: float = 0.0) -> None:
+    async def run(self, *, ahead: Seconds = 0.0) -> None:
         """Run everything that is due, follow-up jobs included, and return when nothing is left.
 
-        Retries and delayed jobs that come due within ``ahead`` seconds are run as well, without waiting for them.
+        Retries, delayed jobs and those that a rate or a refusal holds back are run as well if their time comes within
+        ``ahead`` seconds, without waiting for it.
         """
+        left = in_seconds(ahead)
         while True:
             began = datetime.now(UTC)
-            await Worker(self._app, burst=True).run()
+            await _Hasty(self._app, burst=True).run()
             pending = (await self.jobs.find(Filter(status=Status.PENDING), limit=1000)).jobs
-            later = [job for job in pending if job.run_at > began]  # what was due and is left is held back
-            gap = min((max(job.run_at - datetime.now(UTC), timedelta()) for job in later), default=None)
-            if gap is None or gap.total_seconds() > ahead:
+            gap = min([*_delays(pending, began), *await self._tokens(pending, began)], default=None)
+            if gap is None or gap.said > left:
                 return
-            ahead -= gap.total_seconds()
-            for job in later:
-                await self.jobs.edit([job.id], job.queue, run_at=job.run_at - gap)
+            left -= gap.said
+            self._age(gap.real)
+
+    async def _tokens(self, pending: list[Job], began: datetime) -> list[_Gap]:
+        """When the buckets of jobs that were due and are left have tokens again."""
+        held_back = {job.queue for job in pending if job.run_at <= began}
+        found = []
+        for queue, policy in self._app.queues.items():
+            if queue in held_back and (rate := policy.rate) is not None:
+                bucket = await self.jobs.store.bucket(rate.bucket or queue)
+                if bucket.closed_for > 0:
+                    found.append(_Gap(bucket.closed_for, bucket.closed_for))
+                elif bucket.out >= rate.count:
+                    returns = bucket.first_back
+                    found.append(_Gap(max(returns - slack(rate), ROUND), returns))
+        return found
+
+    def _age(self, seconds: float) -> None:
+        by = math.ceil(seconds * 1000)
+        for table, columns in _TIMES.items():
+            which = " WHERE status = 'pending'" if table == "job" else ""
+            change = ", ".join(f"{name} = {name} - {by}" for name in columns)
+            self._harness.rows(f"UPDATE {table} SET {change}{which}")
+
+
+class _Gap(NamedTuple):
+    """Seconds until something can go on: as people count them, and as the store does."""
+
+    said: float
+    real: float
+
+
+class _Hasty(Worker):
+    """Ends also while a rate or a refusal holds jobs back."""
+
+    def _opening(self) -> float | None:
+        return None
+
+
+def _delays(pending: list[Job], began: datetime) -> list[_Gap]:
+    """When jobs come due that were not when the worker began; what was due and is left is held back."""
+    now = datetime.now(UTC)
+    waits = [max((job.run_at - now).total_seconds(), 0.0) for job in pending if job.run_at > began]
+    return [_Gap(max(wait, ROUND), wait) for wait in waits]
 
 
 @asynccontextmanager
@@ -45,5 +97,6 @@ async def inline(app: Unstuck) -> AsyncIterator[Inline]:
     ``async with inline(app) as jobs: await send.enqueue(…); await jobs.run()``
     """
     with tempfile.TemporaryDirectory(prefix="unstuck-inline-") as folder:
-        async with app.using(f"sqlite:///{folder}/jobs.db"):
-            yield Inline(app, await app.jobs())
+        harness = SQLiteHarness(Path(folder))
+        async with app.using(harness.url):
+            yield Inline(app, await app.jobs(), harness)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
@@ -38,9 +37,7 @@ class Neo4jHarness:
         self.store = await self.another()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._opened.aclose()
         await self._wipe()
         await self.driver.close()

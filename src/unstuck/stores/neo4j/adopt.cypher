@@ -12,7 +12,7 @@ CALL () {
   WITH locked, datetime.realtime().epochMillis AS now
   UNWIND locked AS j
   WITH j, now
-  WHERE j.status = 'processing' AND (j.lock_until IS NULL OR j.heartbeat_at > now + 60000)
+  WHERE j.status = 'processing' AND j.id > '' AND (j.lock_until IS NULL OR j.heartbeat_at > now + 60000)
   SET j += {lock_until: now + coalesce(j.lock_until - j.heartbeat_at, $grace), heartbeat_at: now}
   RETURN collect({type: 'reaper:adopted', queue: j.queue, address: j.id, details: '{}', owner: j.lock_owner}) AS told
 }

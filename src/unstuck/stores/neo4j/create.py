@@ -6,7 +6,7 @@ import logging
 
 from neo4j.exceptions import Neo4jError
 
-from unstuck.errors import ConfigError
+from unstuck.errors import ConfigError, StoreError
 from unstuck.stores.neo4j.lines import Lines
 
 log = logging.getLogger("unstuck.neo4j")
@@ -14,8 +14,7 @@ log = logging.getLogger("unstuck.neo4j")
 
 def absent(error: BaseException) -> bool:
     """Whether the server says that there is no such database."""
-    cause = error.__cause__
-    return isinstance(cause, Neo4jError) and "DatabaseNotFound" in (cause.code or "")
+    return "DatabaseNotFound" in _code(error)
 
 
 async def create(lines: Lines) -> None:
@@ -29,7 +28,14 @@ async def create(lines: Lines) -> None:
             raise
         try:
             await lines.make_database()
-        except Exception as refused:
+        except StoreError as refused:
+            if "UnsupportedAdministrationCommand" not in _code(refused):
+                raise
             raise error from refused
         await lines.identify()
         log.info("made the database %s", lines.place.database)
+
+
+def _code(error: BaseException) -> str:
+    cause = error.__cause__
+    return (cause.code or "") if isinstance(cause, Neo4jError) else ""

@@ -6,14 +6,15 @@ CALL () {
   WITH collect(c) AS locked
   WITH locked, datetime.realtime().epochMillis AS now
   UNWIND locked AS j
-  WITH j, now, coalesce($run_at, j.run_at) AS run_at, coalesce($priority, j.priority) AS priority
+  WITH j, now, coalesce($run_at, j.run_at, j.created_at, now) AS run_at,
+    coalesce($priority, {priority}) AS priority
   WHERE j.status = 'pending'
   SET j += {
     priority: priority, run_at: run_at,
     rank: CASE WHEN run_at <= now THEN run_at - 60000 * priority END,
     due_at: CASE WHEN run_at > now THEN run_at END
   }
-  RETURN collect({type: 'edited', queue: j.queue, address: j.id, details: $details}) AS told
+  RETURN collect({type: 'edited', queue: coalesce(j.queue, $queue), address: j.id, details: $details}) AS told
 }
 {told}
 RETURN size(told) AS answer

@@ -1,7 +1,7 @@
 // enqueue: add jobs unless their addresses are taken. One that is due has a rank, its place in line, one that is
 // delayed a due_at. The time and the chance of the call number the jobs in the order in which they were given.
 WITH datetime.realtime() AS clock
-WITH clock.epochMillis AS now, (clock.epochSeconds * 1000000 + clock.microsecond) * 4096 + $chance AS first
+WITH clock.epochMillis AS now, (clock.epochSeconds * 1000000 + clock.microsecond) * 1024 + $chance AS first
 UNWIND $jobs AS row
 WITH row, now, first, coalesce(row.run_at, now) + row.delay AS run_at
 MERGE (j:{label} {id: row.address})

@@ -1,7 +1,7 @@
 // enqueue_embeddings: enqueue for jobs that are about an entity, a model and a version. There is one for each of these;
 // a node that others made is as good as ours, whatever its id.
 WITH datetime.realtime() AS clock
-WITH clock.epochMillis AS now, (clock.epochSeconds * 1000000 + clock.microsecond) * 4096 + $chance AS first
+WITH clock.epochMillis AS now, (clock.epochSeconds * 1000000 + clock.microsecond) * 1024 + $chance AS first
 UNWIND $embeddings AS row
 WITH row, now, first, coalesce(row.run_at, now) + row.delay AS run_at
 MERGE (j:{label} {entity_uid: row.entity_uid, model: row.model, version: row.version})

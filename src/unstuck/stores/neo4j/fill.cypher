@@ -1,33 +1,35 @@
-// fill: give jobs that others made, or put back, what this store needs to know of them. A bounded number at a time. When
-// a holder was last heard is not known, but when he leased, or for how long.
+// fill: give jobs that others made, or put back, what this store needs to know of them. A bounded number at a time, behind
+// an id: one that is no text is behind none, and its node no job. What should be a number and is none counts as not said; so
+// does a time that is none in milliseconds. When a holder was last heard is not known, but when he leased, or for how long.
 MATCH (c:{label})
 USING INDEX SEEK c:{label}(status)
-WHERE c.status = $status AND (
+WHERE c.status = $status AND c.id > $behind AND (
   c.fence IS NULL OR c.seq IS NULL OR (c.status = 'pending' AND c.rank IS NULL AND c.due_at IS NULL)
 )
 WITH c ORDER BY c.id LIMIT $limit
 SET c.id = c.id
 WITH collect(c) AS locked
 WITH locked, datetime.realtime().epochMillis AS now
-UNWIND locked AS j
-WITH j, now, coalesce(j.run_at, j.created_at, now) AS run_at,
-  CASE WHEN j.priority IS NULL OR j.priority < 0 THEN 0 WHEN j.priority > 9 THEN 9 ELSE toInteger(j.priority) END AS priority
-WHERE j.status = $status
-WITH j, now, run_at, priority, j.status = 'pending' AS waits
+UNWIND range(0, size(locked) - 1) AS n
+WITH locked[n] AS j, n, now
+WITH j, n, now, j.status = 'pending' AS waits, j.status = 'processing' AS runs, {priority} AS priority,
+  CASE WHEN 0 <= j.created_at < 9000000000000 THEN toInteger(j.created_at) ELSE now END AS made,
+  CASE WHEN 0 <= j.run_at < 9000000000000 THEN toInteger(j.run_at) END AS said
+WITH j, n, now, waits, runs, priority, made, coalesce(said, made) AS run_at
 SET j += {
   queue: coalesce(j.queue, $queue), task: coalesce(j.task, $task), run_at: run_at, priority: priority,
   created_at: coalesce(j.created_at, run_at), attempts: coalesce(j.attempts, 0),
   max_attempts: coalesce(j.max_attempts, 3), crashes: coalesce(j.crashes, 0), fence: coalesce(j.fence, 0),
-  seq: coalesce(j.seq, toInteger(coalesce(j.created_at, now)) * 4096000),
+  seq: coalesce(j.seq, made * 1024000 + $first + n),
   rank: CASE WHEN waits AND run_at <= now THEN run_at - 60000 * priority END,
   due_at: CASE WHEN waits AND run_at > now THEN run_at END,
-  lock_owner: CASE WHEN j.status = 'processing' THEN coalesce(j.lock_owner, 'unknown') END,
-  lock_until: CASE WHEN j.status = 'processing' THEN j.lock_until END,
+  lock_owner: CASE WHEN runs THEN coalesce(j.lock_owner, 'unknown') END,
+  lock_until: CASE WHEN runs AND j.lock_until >= 0 THEN j.lock_until END,
   heartbeat_at: CASE
-    WHEN j.status <> 'processing' THEN null
-    WHEN coalesce(j.heartbeat_at, j.started_at) IS NOT NULL THEN coalesce(j.heartbeat_at, j.started_at)
-    WHEN j.lock_until - $lease > now THEN now
-    ELSE j.lock_until - $lease END,
+    WHEN NOT runs THEN null
+    WHEN coalesce(j.heartbeat_at, j.started_at) >= 0 THEN coalesce(j.heartbeat_at, j.started_at)
+    WHEN j.lock_until > now + $lease THEN now
+    WHEN j.lock_until >= 0 THEN j.lock_until - $lease END,
   processed_at: CASE WHEN j.status IN ['completed', 'failed'] THEN coalesce(j.processed_at, now) END
 }
-RETURN count(*) AS answer
+RETURN [count(*), max(j.id)] AS answer

@@ -2,44 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from unstuck.model import Filter, Status
 from unstuck.stores.listing import by_finish, place
-from unstuck.stores.neo4j.rows import Params, milliseconds
+from unstuck.stores.neo4j.place import Place
+from unstuck.stores.neo4j.rows import EMBED, Params
+from unstuck.stores.values import milliseconds
 
 
-def finished(which: Filter, label: str) -> tuple[str, Params]:
+def finished(which: Filter, place: Place) -> tuple[str, Params]:
     """The finished jobs ``f`` that match, and the parameters."""
-    terms, params = _terms(which)
+    terms, params = _terms(which, place)
     if which.ids is not None:
-        return _named(["f.status IN ['completed', 'failed']", *terms], label), params
-    found = _ORDERED.replace("CONDITION", " AND ".join(terms)).replace("{label}", label)
-    return found, params
-
-
-def listing(text: str, which: Filter, cursor: str | None, label: str) -> tuple[str, Params]:
-    """The text of find.cypher, completed, and its parameters."""
-    terms, params = _terms(which)
-    order = "f.seq DESC"
-    if by_finish(which):
-        order = "f.status DESC, f.processed_at DESC, f.seq DESC"
-    if cursor is not None:
-        *end, seq = place(cursor, which)
-        params |= {"seq": seq, "at": end[0] if end else None}
-        behind = "(f.processed_at < $at OR (f.processed_at = $at AND f.seq < $seq))"
-        terms.append(behind if end else "f.seq < $seq")
-    if which.ids is not None:
-        source = _named(terms, label)
-    elif by_finish(which):
-        source = f"{_match('SEEK f:{label}(status, processed_at)')} f.processed_at IS NOT NULL AND {' AND '.join(terms)}"
-    elif which.status is not None or which.owner is not None:
-        source = f"{_match('SEEK f:{label}(status)')} {' AND '.join(terms)}"
+        source = _joined(_NAMED, ["f.status IN ['completed', 'failed']", *terms])
     else:
-        source = f"{_match('f:{label}(seq)')} f.seq IS NOT NULL AND {' AND '.join(terms)}"
-    return text.replace("{source}", source).replace("{order}", order).replace("{label}", label), params
+        source = _ORDERED.replace("CONDITION", " AND ".join(terms))
+    return source.replace("{label}", place.label), params
 
 
-def _terms(which: Filter) -> tuple[list[str], Params]:
-    terms, params = ["true"], Params()
+def listing(text: str, which: Filter, cursor: str | None, at: Place) -> list[tuple[str, Params]]:
+    """The text of find.cypher, completed, and its parameters; a second one lists what comes behind all of the first.
+
+    Nodes of others have no number until somebody fills it in, if they are finished never: among equals they come last, in
+    the order of their ids.
+    """
+    terms, params = _terms(which, at)
+    behind, order = (_BEHIND_END, _BY_END) if by_finish(which) else (_BEHIND, _BY_NUMBER)
+    if which.ids is not None:
+        parts = [(_NAMED, behind, order)]
+    elif by_finish(which):
+        parts = [(f"{_match('SEEK f:{label}(status, processed_at)')} f.processed_at >= 0 AND", behind, order)]
+    elif which.status is not None or which.owner is not None:
+        parts = [(_match("SEEK f:{label}(status)"), behind, order)]
+    else:
+        numbered = f"{_match('f:{label}(seq)')} f.seq IS NOT NULL AND"
+        parts = [
+            (numbered, "f.seq < $seq", "f.seq DESC"),
+            ("MATCH (f:{label}) WHERE f.seq IS NULL AND", behind, order),
+        ]
+    if cursor is not None:
+        numbers, marked, id_ = cursor.partition("~")
+        *ended, seq = place(numbers, which)
+        params |= {"seq": seq, "id": id_ if marked else None, "at": ended[0] if ended else None}
+    return [
+        (
+            text.replace("{source}", _joined(match, [*terms, behind] if cursor is not None else terms))
+            .replace("{order}", order)
+            .replace("{label}", at.label),
+            params,
+        )
+        for match, behind, order in parts
+    ]
+
+
+def end(node: Params, which: Filter) -> str:
+    """The cursor of a page that ends with this node."""
+    number = str(node["seq"]) if "seq" in node else f"0~{node['id']}"
+    ended = node.get("processed_at")
+    return f"{int(ended) if isinstance(ended, int | float) else 0}.{number}" if by_finish(which) else number
+
+
+def _terms(which: Filter, place: Place) -> tuple[list[str], Params]:
+    terms = ["f.id > ''"]  # a node whose id is missing, or no text, is no job: doctor names it
+    params: Params = {"embedding": place.queue}
     if which.ids is not None:
         params["ids"] = list(which.ids)
     for name, text in _TERMS.items():
@@ -59,17 +85,18 @@ def _match(index: str) -> str:
     return f"MATCH (f:{{label}}) USING INDEX {index} WHERE"
 
 
-def _named(terms: list[str], label: str) -> str:
-    return _NAMED.replace("CONDITION", " AND ".join(terms)).replace("{label}", label)
+def _joined(match: str, terms: Sequence[str]) -> str:
+    return f"{match} {' AND '.join(terms)}"
 
 
+# What nodes of others do not say is what rows.job takes them to mean.
 _TERMS = {
-    "queue": "f.queue = $queue",
-    "task": "f.task = $task",
+    "queue": "coalesce(f.queue, $embedding) = $queue",
+    "task": f"coalesce(f.task, '{EMBED}') = $task",
     "key": "f.key = $key",
     "owner": "f.lock_owner = $owner",
-    "category": "toUpper(f.error_category) = $category",
-    "code": "f.error_code = $code",
+    "category": "toUpper(coalesce(f.error_category, CASE WHEN f.error IS NOT NULL THEN 'PERMANENT' END)) = $category",
+    "code": "coalesce(f.error_code, CASE WHEN f.error IS NOT NULL THEN 'error' END) = $code",
     "older_than": "f.processed_at < timestamp() - $older_than",
 }
 # An embedding job's id is its node's, that of any other is a property of its own.
@@ -80,7 +107,11 @@ CALL (id) {
   UNION
   MATCH (f:{label} {job_id: id}) RETURN f
 }
-WITH DISTINCT f WHERE CONDITION"""
+WITH DISTINCT f WHERE"""
+_BY_NUMBER = "coalesce(f.seq, 0) DESC, f.id"
+_BEHIND = "(coalesce(f.seq, 0) < $seq OR (coalesce(f.seq, 0) = $seq AND f.id > $id))"
+_BY_END = f"f.status DESC, f.processed_at DESC, {_BY_NUMBER}"
+_BEHIND_END = f"f.processed_at <= $at AND (f.processed_at < $at OR {_BEHIND})"
 # As many as are wanted of each kind, from its end of the index.
 _ORDERED = """\
 UNWIND ['completed', 'failed'] AS state

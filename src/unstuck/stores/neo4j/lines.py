@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from neo4j import AsyncDriver, AsyncGraphDatabase, AsyncSession, AsyncTransaction, Query, exceptions
+from neo4j import AsyncDriver, AsyncGraphDatabase, AsyncResult, AsyncSession, Query, exceptions
 
 from unstuck.errors import SchemaError, StoreUnavailable
 from unstuck.stores.neo4j.place import Place
 from unstuck.stores.neo4j.plainly import LOST, passes, speaking_plainly
 from unstuck.stores.neo4j.texts import guarded, texts
+from unstuck.stores.statements import statements
 
 # What the driver logs is raised as well: where nobody has set up logging it would be told twice.
 logging.getLogger("neo4j").addHandler(logging.NullHandler())
@@ -27,8 +27,10 @@ MOST = 8  # connections of one store at a time; who asks for more waits
 _IDENTITY = """
 CALL db.info() YIELD id
 OPTIONAL MATCH (s:{label}Store {name: 'store'})
-RETURN id, s.birth
+RETURN id, s.birth, coalesce(s.version, 0)
 """
+MIGRATIONS = "unstuck.stores.neo4j.migrations"
+NEWEST = len(statements(MIGRATIONS, ".cypher"))  # version of the schema that this release knows
 
 
 class Asked(NamedTuple):
@@ -79,9 +81,9 @@ class Lines:
         """The answer of one statement. ``safe`` means that to do it twice is as good as once."""
         return (await self._carry([Asked(name, params)], safe=safe, patience=patience))[0]
 
-    async def ask_all(self, asked: Sequence[Asked], *, safe: bool = False) -> list[Any]:
+    async def ask_all(self, asked: Sequence[Asked]) -> list[Any]:
         """The answers of statements that are one: they travel and commit together."""
-        return await self._carry(asked, safe=safe)
+        return await self._carry(asked, safe=False)
 
     async def ask_text(self, text: str, params: dict[str, Any], *, safe: bool = True) -> Any:
         """The answer of a statement that is not among the files as it stands."""
@@ -114,7 +116,8 @@ class Lines:
             async with tx:
 
                 async def ask(name: str, params: dict[str, Any]) -> Any:
-                    return _here(await _rows(tx, self._text(name), params | {"birth": self._birth}))[0]
+                    result = await tx.run(self._text(name), params | {"birth": self._birth})
+                    return _here(await _rows(result))[0]
 
                 answer = await work(ask)
                 await tx.commit()
@@ -126,11 +129,17 @@ class Lines:
     async def identify(self) -> None:
         """Ask which database answers. It must be the one that answered first."""
         text = _IDENTITY.replace("{label}", self.place.label)
-        [[found, birth]] = await self._once(partial(_run, text=text, params={}, patience=PATIENCE), PATIENCE)
+        [[found, birth, version]] = await self._once(
+            partial(_run, text=text, params={}, patience=PATIENCE), PATIENCE
+        )
         if self._known is not None and found != self._known:
             raise StoreUnavailable(
                 f"another database answers at {self.place.uri} than before: nothing is written to it; "
                 "if that is meant, start again"
+            )
+        if version > NEWEST:
+            raise SchemaError(
+                f"the store's schema is version {version}, this release knows up to {NEWEST}: upgrade unstuck"
             )
         self._known, self._birth = found, birth
 
@@ -142,8 +151,9 @@ class Lines:
     async def make_database(self) -> None:
         """Ask the server for the database; only some editions have more than one."""
         text = f"CREATE DATABASE `{self.place.database}` IF NOT EXISTS WAIT"
-        async with self._driver.session(database="system") as session:
-            await _run(session, text, {}, PATIENCE)
+        with speaking_plainly(self.place.database):
+            async with self._driver.session(database="system") as session:
+                await _run(session, text, {}, PATIENCE)
 
     async def close(self) -> None:
         self._open = False
@@ -239,13 +249,9 @@ class Lines:
 
     async def _once(self, work: Callable[[AsyncSession], Awaitable[T]], patience: float) -> T:
         with speaking_plainly(self.place.database):
-            async with asyncio.timeout(patience + 5.0), self._session() as session:
+            session = self._driver.session(database=self.place.database, fetch_size=-1)
+            async with asyncio.timeout(patience + 5.0), session:
                 return await work(session)
-
-    @asynccontextmanager
-    async def _session(self) -> AsyncIterator[AsyncSession]:
-        async with self._driver.session(database=self.place.database, fetch_size=-1) as session:
-            yield session
 
 
 def _here(found: list[list[Any]]) -> list[Any]:
@@ -255,10 +261,8 @@ def _here(found: list[list[Any]]) -> list[Any]:
 
 
 async def _run(session: AsyncSession, text: str, params: dict[str, Any], patience: float) -> list[list[Any]]:
-    result = await session.run(Query(text, timeout=patience), params)
-    return [list(record.values()) async for record in result]
+    return await _rows(await session.run(Query(text, timeout=patience), params))
 
 
-async def _rows(tx: AsyncTransaction, text: str, params: dict[str, Any]) -> list[list[Any]]:
-    result = await tx.run(text, params)
+async def _rows(result: AsyncResult) -> list[list[Any]]:
     return [list(record.values()) async for record in result]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import random
+import re
+from collections.abc import Iterable, Iterator
 
 from neo4j.exceptions import Neo4jError
 
-from unstuck.errors import SchemaError, StoreError
-from unstuck.stores.neo4j.lines import Lines
+from unstuck.errors import ConfigError, SchemaError, StoreError, StoreUnavailable
+from unstuck.stores.neo4j.lines import MIGRATIONS, NEWEST, Lines
 from unstuck.stores.neo4j.plainly import said
 from unstuck.stores.neo4j.rows import EMBED, STATUSES
 from unstuck.stores.statements import statements
 
 log = logging.getLogger("unstuck.neo4j")
 
-PACKAGE = "unstuck.stores.neo4j.migrations"
 LONG = 600.0  # seconds for an index on many nodes
 AT_ONCE = 1000
 THEIRS = 300_000  # milliseconds for which others lease a job
@@ -28,6 +29,14 @@ SET s.version = CASE WHEN coalesce(s.version, 0) > $version THEN s.version ELSE 
   s.birth = coalesce(s.birth, randomUUID())
 RETURN s.version
 """
+_RULES = """
+SHOW INDEXES YIELD type, labelsOrTypes, properties, owningConstraint WHERE type = 'RANGE'
+RETURN labelsOrTypes[0], properties, owningConstraint IS NOT NULL
+"""
+_RULE = re.compile(
+    r"CREATE (?P<kind>CONSTRAINT|INDEX) (?P<name>\w+) IF NOT EXISTS FOR \(\w:(?P<label>\w+)\) "
+    r"(?:ON|REQUIRE) \(?(?P<properties>[\w., ]+?)\)?(?: IS UNIQUE)?"
+)
 
 
 async def version(lines: Lines) -> int:
@@ -38,39 +47,70 @@ async def version(lines: Lines) -> int:
 
 async def migrate(lines: Lines) -> None:
     """Apply what is missing. Many processes may start at once: each statement is harmless if it comes second."""
-    files = list(statements(PACKAGE, ".cypher").values())
     found = await version(lines)
-    if found > len(files):
-        raise SchemaError(
-            f"the store's schema is version {found}, this release knows up to {len(files)}: upgrade unstuck"
-        )
-    if found == len(files):
+    if found >= NEWEST:
+        await _restore(lines)
         return
-    for text in files[found:]:
-        for statement in filter(None, map(str.strip, _bare(text).split(";"))):
-            await _apply(lines, _text(statement, lines))
+    for statement in _statements(lines, found):
+        await _apply(lines, statement)
     await lines.rows(f"CALL db.awaitIndexes({LONG:.0f})", patience=LONG)
     await lines.rows(_text(_NOTE, lines), version=0)
     if filled := await fill(lines, STATUSES):
         log.info("%d jobs that others made have been given what they need to be leased here", filled)
-    await lines.rows(_text(_NOTE, lines), version=len(files))
+    await lines.rows(_text(_NOTE, lines), version=NEWEST)
+
+
+async def missing(lines: Lines) -> dict[str, str]:
+    """The statements that make constraints and indexes which are not there any more, by their names.
+
+    One that somebody else made of the same properties is as good, whatever it is called.
+    """
+    there: dict[tuple[str, tuple[str, ...]], bool] = {}
+    for label, properties, unique in await lines.rows(_RULES):
+        there[label, tuple(properties)] = unique or there.get((label, tuple(properties)), False)
+    found = {}
+    for statement in _statements(lines):
+        rule = _RULE.fullmatch(" ".join(statement.split()))
+        assert rule is not None, statement
+        properties = tuple(name.strip().partition(".")[2] for name in rule["properties"].split(","))
+        unique = there.get((rule["label"], properties))
+        if unique is None or (rule["kind"] == "CONSTRAINT" and not unique):
+            found[rule["name"]] = statement
+    return found
+
+
+async def _restore(lines: Lines) -> None:
+    """Make again what somebody dropped. Jobs are safe without most of it, so who may not make it, or look, goes on."""
+    try:
+        gone = await missing(lines)
+    except StoreUnavailable:
+        raise
+    except (StoreError, ConfigError) as error:
+        log.debug("whether indexes are missing cannot be seen: %s", error)
+        return
+    for name, statement in gone.items():
+        try:
+            await _apply(lines, statement)
+            await lines.rows(f"CALL db.awaitIndexes({LONG:.0f})", patience=LONG)
+        except StoreUnavailable:
+            raise
+        except (StoreError, ConfigError) as error:
+            log.warning("%s is missing and cannot be made: %s", name, error)
+        else:
+            log.warning("%s was missing and has been made again", name)
 
 
 async def fill(lines: Lines, states: Iterable[str]) -> int:
     """Give jobs that others made what this store needs to know of them, in bounded steps; answers how many."""
     total = 0
+    chance = random.getrandbits(20)  # what was made in one millisecond by many has different numbers, too
+    facts = {"limit": AT_ONCE, "queue": lines.place.queue, "task": EMBED, "lease": THEIRS}
     for status in states:
-        facts = {
-            "status": status,
-            "limit": AT_ONCE,
-            "queue": lines.place.queue,
-            "task": EMBED,
-            "lease": THEIRS,
-        }
-        while done := await lines.ask("fill", facts, safe=True):
+        done, behind = AT_ONCE, ""
+        while done == AT_ONCE:
+            page = {"status": status, "behind": behind, "first": chance + total}
+            done, behind = await lines.ask("fill", facts | page, safe=True)
             total += done
-            if done < AT_ONCE:
-                break
     return total
 
 
@@ -90,6 +130,12 @@ async def _apply(lines: Lines, statement: str) -> None:
             f"{name} is not possible in database {lines.place.database!r}: {said(cause)}; remove what is in its way, then run "
             "unstuck init again"
         ) from error
+
+
+def _statements(lines: Lines, behind: int = 0) -> Iterator[str]:
+    """Those of the files behind so many."""
+    for text in list(statements(MIGRATIONS, ".cypher").values())[behind:]:
+        yield from (_text(one, lines) for one in map(str.strip, _bare(text).split(";")) if one)
 
 
 def _bare(text: str) -> str:

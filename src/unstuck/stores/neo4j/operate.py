@@ -10,12 +10,15 @@ from typing import Any
 
 from unstuck.errors import ConfigError, StoreError, StoreUnavailable
 from unstuck.model import Event, Filter, Ref, Worker
-from unstuck.store import Bucket, Clock, Counts, Page
-from unstuck.stores.listing import by_finish
+from unstuck.store import Clock, Counts, Page
+from unstuck.stores.counting import counts
+from unstuck.stores.listing import behind, readable
 from unstuck.stores.neo4j import rows
-from unstuck.stores.neo4j.filters import finished, listing
+from unstuck.stores.neo4j.filters import end, finished, listing
 from unstuck.stores.neo4j.lines import Lines
-from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, MOST_BROKEN
+from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, MOST_BROKEN, broken, edited
+from unstuck.stores.values import at, instant, json_text, moment, worker
+from unstuck.tokens import Bucket
 
 log = logging.getLogger("unstuck.neo4j")
 
@@ -32,21 +35,25 @@ async def clock(lines: Lines) -> Clock:
     except (StoreError, ConfigError) as error:  # not everybody may ask
         log.debug("the server does not say since when it is up: %s", error)
         uptime = math.inf
-    return Clock(rows.at(now), max(0.001, uptime))
+    return Clock(at(now), max(0.001, uptime))
 
 
 async def find(lines: Lines, which: Filter, limit: int, cursor: str | None) -> Page:
-    text, params = listing(lines.texts["find"], which, cursor, lines.place.label)
-    found = await lines.ask_text(text, params | {"limit": limit})
-    jobs = [rows.job(node, lines.place) for node in found]
-    if len(found) < limit:
-        return Page(jobs, None)
-    seq = found[-1].get("seq", 0)
-    return Page(jobs, f"{found[-1]['processed_at']}.{seq}" if by_finish(which) else str(seq))
+    found: list[rows.Params] = []
+    for text, params in listing(lines.texts["find"], which, cursor, lines.place):
+        if len(found) < limit:
+            found += await lines.ask_text(text, params | {"limit": limit - len(found)})
+    read = rows.read(found, lines.place)
+    others = [
+        (lines.place.ref(str(node.get("queue", lines.place.queue)), node["id"]), why)
+        for node, why in read.unreadable
+    ]
+    jobs = readable(which, read.jobs, others)
+    return Page(jobs, None if len(found) < limit else end(found[-1], which))
 
 
 async def requeue(lines: Lines, which: Filter, limit: int) -> int:
-    return int(await _finished(lines, "requeue", which, limit, embedding=lines.place.queue))
+    return int(await _finished(lines, "requeue", which, limit))
 
 
 async def delete(lines: Lines, which: Filter, limit: int, *, apoc: bool) -> int:
@@ -59,10 +66,10 @@ async def delete(lines: Lines, which: Filter, limit: int, *, apoc: bool) -> int:
     return int(done)
 
 
-async def _finished(lines: Lines, name: str, which: Filter, limit: int, **more: Any) -> Any:
-    source, params = finished(which, lines.place.label)
+async def _finished(lines: Lines, name: str, which: Filter, limit: int) -> Any:
+    source, params = finished(which, lines.place)
     text = lines.texts[name].replace("{source}", source)
-    return await lines.ask_text(text, params | more | {"limit": limit}, safe=False)
+    return await lines.ask_text(text, params | {"limit": limit}, safe=False)
 
 
 async def cancel(lines: Lines, refs: Sequence[Ref]) -> int:
@@ -71,12 +78,12 @@ async def cancel(lines: Lines, refs: Sequence[Ref]) -> int:
 
 
 async def edit(lines: Lines, refs: Sequence[Ref], priority: int | None, run_at: datetime | None) -> int:
-    changed = {"priority": priority, "run_at": run_at}
     facts = {
         "addresses": rows.by_address(refs, lines.place),
+        "queue": lines.place.queue,
         "priority": priority,
-        "run_at": None if run_at is None else rows.instant(run_at),
-        "details": rows.json_text({name: value for name, value in changed.items() if value is not None}),
+        "run_at": None if run_at is None else instant(run_at),
+        "details": json_text(edited(priority, run_at)),
     }
     return int(await lines.ask("edit", facts))
 
@@ -92,24 +99,25 @@ async def bucket(lines: Lines, name: str) -> Bucket:
 
 
 async def count(lines: Lines) -> list[Counts]:
-    return rows.counts(await lines.ask("count", {}, safe=True), lines.place)
+    answer = await lines.ask("count", {}, safe=True)
+    return counts(rows.numbers(answer, lines.place), answer["totals"], answer["paused"])
 
 
 async def verify(lines: Lines) -> list[str]:
     found = await lines.ask("verify", {"limit": MOST_BROKEN}, safe=True)
-    told = ((rule, lines.place.ref(queue or lines.place.queue, address)) for rule, queue, address in found)
-    return [f"{rule}: job {ref.id} of queue {ref.queue}" for rule, ref in told]
+    return [
+        broken(rule, *lines.place.ref(str(queue or lines.place.queue), str(address)))
+        for rule, queue, address in found
+    ]
 
 
 async def workers(lines: Lines) -> list[Worker]:
-    return [rows.worker(row) for row in await lines.ask("workers", {}, safe=True)]
+    found = await lines.ask("workers", {}, safe=True)
+    return [worker(facts, moment(started), moment(seen)) for started, seen, facts in found]
 
 
 async def events(lines: Lines, after: str | None, job: Ref | None, limit: int) -> list[Event]:
-    facts: dict[str, Any] = {
-        "after": int(after) if after is not None and after.isdecimal() else 0,
-        "limit": limit,
-    }
+    facts: dict[str, Any] = {"after": behind(after), "limit": limit}
     if job is None:
         found = await lines.ask("events", facts, safe=True)
     else:

@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, unquote
 
+from unstuck.environ import EMBED_JOB_DATABASE
 from unstuck.errors import ConfigError
 from unstuck.model import Ref
+from unstuck.stores.address import refuse_fragment, take_events
 
-DATABASE = "embedding-jobs"
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}")
 _DATABASE = re.compile(r"[A-Za-z][A-Za-z0-9.-]{2,62}")
 _QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -24,7 +25,7 @@ class Place:
 
     uri: str
     auth: tuple[str, str] | None = field(repr=False)
-    database: str = DATABASE
+    database: str = EMBED_JOB_DATABASE
     label: str = "EmbedJob"
     queue: str = "embedding"
     all_events: bool = False
@@ -52,33 +53,30 @@ def place(parts: SplitResult, shown: str) -> Place:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     label = options.pop("label", "EmbedJob")
     queue = options.pop("queue", "embedding")
-    events = options.pop("events", "exceptional")
-    database = unquote(parts.path.removeprefix("/")) or DATABASE
+    all_events = take_events(options)
+    database = unquote(parts.path.removeprefix("/")) or EMBED_JOB_DATABASE
     if not _LABEL.fullmatch(label):
         raise ConfigError(
             f"store option label={label[:60]!r} is not allowed: a letter, then up to 40 letters, digits and underscores"
         )
     if not _QUEUE.fullmatch(queue):
         raise ConfigError(f"store option queue={queue[:60]!r} is not allowed: it is no name of a queue")
-    if events not in ("exceptional", "all"):
-        raise ConfigError(f"store option events={events!r} is not allowed: exceptional (the default) or all")
     if unknown := sorted(options):
         raise ConfigError(f"store option {unknown[0]!r} is not known: neo4j takes label, queue and events")
     if not _DATABASE.fullmatch(database):
         raise ConfigError(
-            f"store {shown} names no database: neo4j://user:password@host:7687/{DATABASE}; a name has 3 to 63 letters, "
+            f"store {shown} names no database: neo4j://user:password@host:7687/{EMBED_JOB_DATABASE}; a name has 3 to 63 letters, "
             "digits, dots and dashes"
         )
-    if parts.fragment:
-        raise ConfigError(f"store {shown} has a '#': write it as %23 if it is part of the password")
+    refuse_fragment(parts, shown)
     try:
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
     if not host:
         raise ConfigError(
-            f"store {shown} is no address of a Neo4j server: neo4j://user:password@host:7687/{DATABASE}"
+            f"store {shown} is no address of a Neo4j server: neo4j://user:password@host:7687/{EMBED_JOB_DATABASE}"
         )
     auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     host = f"[{host}]" if ":" in host else host
-    return Place(f"{parts.scheme}://{host}:{port or 7687}", auth, database, label, queue, events == "all")
+    return Place(f"{parts.scheme}://{host}:{port or 7687}", auth, database, label, queue, all_events)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -34,6 +35,8 @@ _DAMAGED = (
 )
 _REFUSED = ("Neo.ClientError.Security.", "Neo.ClientError.Database.DatabaseNotFound")
 _MISSING = ("Neo.ClientError.Schema.IndexNotFound", "Neo.DatabaseError.Schema.IndexNotFound")
+# How the driver goes on about whatever went wrong while it greeted a server by TLS.
+_SECURED = "Connection Failed. Please ensure"
 LOST = (exceptions.ServiceUnavailable, exceptions.SessionExpired, OSError)
 """Nobody knows whether the server did what it was asked."""
 
@@ -52,6 +55,7 @@ def speaking_plainly(database: str) -> Iterator[None]:
     except (exceptions.ConfigurationError, exceptions.AuthConfigurationError) as error:
         raise ConfigError(f"the server cannot be used so: {said(error)}") from error
     except (*LOST, TimeoutError, exceptions.ConnectionPoolError, exceptions.ResultError) as error:
+        _refuse_strangers(error)
         raise StoreUnavailable(f"the server cannot be used now: {said(error)}") from error
     except exceptions.DriverError as error:
         raise StoreError(f"the driver refused: {said(error)}") from error
@@ -75,8 +79,28 @@ def _meant(error: exceptions.Neo4jError, database: str) -> StoreError | ConfigEr
     return StoreError(f"the server refused: {said(error)}")
 
 
+def _refuse_strangers(error: BaseException) -> None:
+    """A certificate that is not trusted now will not be trusted by trying again."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__
+    if cause is not None:
+        raise ConfigError(
+            f"the server's certificate is not trusted ({cause.verify_message}): add that of its authority to the system's, or "
+            "name its file in SSL_CERT_FILE; a server that vouches for itself has +ssc instead of +s in the store's URL"
+        ) from error
+
+
 def said(error: BaseException) -> str:
     """The server's own word, in one line."""
     text = error.message if isinstance(error, exceptions.Neo4jError) and error.message else str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    return redact(" ".join(lines[:2]) if lines[0].endswith(":") else lines[0], 300)
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    before, secured, _ = text.partition(_SECURED)
+    if secured:
+        cause = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        why = f" ({cause})" if str(cause) else ""
+        text = f"{before}the TLS handshake failed{why}; if the server has no TLS, write the store's URL without +s"
+    return redact(text, 300)

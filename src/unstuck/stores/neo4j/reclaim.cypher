@@ -3,11 +3,11 @@
 // they were, and their new fences.
 MATCH (c:{label})
 USING INDEX SEEK c:{label}(lock_until)
-WHERE c.lock_until < timestamp() AND c.status = 'processing' AND ($queues IS NULL OR c.queue IN $queues)
+WHERE c.lock_until < timestamp() AND c.status = 'processing' AND c.id > '' AND ($queues IS NULL OR c.queue IN $queues)
   AND reduce(until = c.lock_until, span IN $blind | until + CASE
     WHEN timestamp() - span[1] <= coalesce(c.heartbeat_at, 0) THEN 0
-    WHEN timestamp() - span[0] >= coalesce(c.heartbeat_at, 0) THEN span[0] - span[1]
-    ELSE timestamp() - span[1] - coalesce(c.heartbeat_at, 0) END) < timestamp()
+    WHEN timestamp() - span[0] < c.heartbeat_at THEN timestamp() - span[1] - c.heartbeat_at
+    ELSE span[0] - span[1] END) < timestamp()
 WITH c, c.lock_until AS ended ORDER BY ended LIMIT $limit
 WITH c, ended ORDER BY c.id
 SET c.id = c.id

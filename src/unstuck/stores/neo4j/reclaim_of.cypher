@@ -1,7 +1,7 @@
 // reclaim_of: reclaim for all leases of an owner who is known to be dead.
 MATCH (c:{label})
 USING INDEX SEEK c:{label}(status)
-WHERE c.status = 'processing' AND c.lock_owner = $of AND ($queues IS NULL OR c.queue IN $queues)
+WHERE c.status = 'processing' AND c.lock_owner = $of AND c.id > '' AND ($queues IS NULL OR c.queue IN $queues)
 WITH c, c.lock_until AS ended ORDER BY ended LIMIT $limit
 WITH c, ended ORDER BY c.id
 SET c.id = c.id

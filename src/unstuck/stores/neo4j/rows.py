@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
-from unstuck.model import Beat, Category, Event, Failure, Job, NewJob, Outcome, Ref, Status, Worker
-from unstuck.store import Counts
+from unstuck.model import Beat, Category, Event, Failure, Job, NewJob, Outcome, Ref, Status
 from unstuck.stores.neo4j.place import Place
 from unstuck.stores.telling import reaped, told
+from unstuck.stores.values import at, instant, json_text, milliseconds
 
 Row = list[Any]
 Params = dict[str, Any]
@@ -33,35 +32,14 @@ _USUAL = {"backoff": (1.0, 2.0, 4.0)}
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_worker = msgspec.json.Decoder(Worker).decode
-UNREADABLE_BY = (msgspec.DecodeError, msgspec.ValidationError, ValueError, TypeError, OverflowError)
+UNREADABLE_BY = (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError)
 
 
 class Read(NamedTuple):
-    """Jobs that could be read, and the addresses and troubles of those that could not."""
+    """Jobs that could be read, and the nodes and troubles of those that could not."""
 
     jobs: list[Job]
-    unreadable: list[tuple[str, str]]
-
-
-def moment(ms: float | None) -> datetime | None:
-    return None if ms is None else at(ms)
-
-
-def at(ms: float) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
-
-
-def instant(when: datetime) -> int:
-    return round(when.timestamp() * 1000)
-
-
-def json_text(value: Any) -> str | None:
-    return None if value is None else _encode(value).decode()
+    unreadable: list[tuple[Params, str]]
 
 
 def new_row(job: NewJob, number: int, place: Place) -> Params:
@@ -130,11 +108,13 @@ def _of_policy(text: str) -> Params:
 def births() -> Params:
     """How to know a job as this call's own when it is made again, and where its numbers begin within a microsecond."""
     chance = random.getrandbits(62)
-    return {"call": chance, "chance": chance % 2048}
+    return {"call": chance, "chance": chance % 512}
 
 
 def job(node: Params, place: Place) -> Job:
     """A job as the properties of its node say it; what nodes of others do not say is filled in."""
+    if not isinstance(node.get("id"), str):
+        raise TypeError("its id is missing, or no text")
     facts: Params = {"queue": place.queue, "task": EMBED, "created_at": 0.0} | node
     for name, called in _TIMES.items():
         if name in node:
@@ -170,8 +150,18 @@ def read(found: Iterable[Params], place: Place) -> Read:
         try:
             answer.jobs.append(job(node, place))
         except UNREADABLE_BY as error:
-            answer.unreadable.append((node["id"], str(error)[:200]))
+            answer.unreadable.append((node, str(error)[:200]))
     return answer
+
+
+def kept(node: Params) -> Params:
+    """What stays of the content of a node that cannot be read: a payload that is no JSON becomes its text."""
+    facts: Params = {"task": str(node.get("task", EMBED)), "payload": node.get("payload")}
+    try:
+        _decode(node.get("payload", "null"))
+    except UNREADABLE_BY:
+        facts["payload"] = json_text(str(node["payload"]))
+    return facts
 
 
 def beat(given: Beat, number: int, place: Place) -> Params:
@@ -243,32 +233,16 @@ def event(row: Row, place: Place) -> Event:
     return Event(cursor=str(seq), at=at(when), type=type_, queue=queue, job=id_, data=data)
 
 
-def worker(row: Row) -> Worker:
-    started_at, seen_at, facts = row
-    return msgspec.structs.replace(_worker(facts), started_at=moment(started_at), seen_at=moment(seen_at))
-
-
-def facts(worker: Worker) -> str:
-    return _encode(msgspec.structs.replace(worker, started_at=None, seen_at=None)).decode()
-
-
-def counts(answer: Params, place: Place) -> list[Counts]:
-    """Every queue in numbers."""
-    numbers: dict[str, Params] = {}
+def numbers(answer: Params, place: Place) -> dict[str, Params]:
+    """The fields of Counts, by queue."""
+    found: dict[str, Params] = {}
     for queue, kinds in answer["kinds"]:
-        of_queue = numbers.setdefault(place.queue if queue is None else queue, {})
+        of_queue = found.setdefault(place.queue if queue is None else queue, {})
         for kind, number in kinds.items():
             of_queue[kind] = of_queue.get(kind, 0) + number
     for queue, waited in answer["waited"]:
-        numbers.setdefault(queue, {})["waited"] = max(0.0, waited / 1000)
-    totals: dict[str, dict[str, int]] = {}
-    for queue, name, value in answer["totals"]:
-        totals.setdefault(queue, {})[name] = value
-    paused: dict[str, str] = dict(answer["paused"])
-    return [
-        Counts(queue=queue, **numbers.get(queue, {}), paused=paused.get(queue), totals=totals.get(queue, {}))
-        for queue in sorted(numbers.keys() | totals.keys() | paused.keys())
-    ]
+        found.setdefault(queue, {})["waited"] = max(0.0, waited / 1000)
+    return found
 
 
 STATUSES = tuple(str(status) for status in Status)

@@ -13,7 +13,7 @@ SET j += {
   attempts: j.attempts - row.refund,
   crashes: coalesce(j.crashes, 0) + row.crashed,
   run_at: CASE WHEN row.delay > 0 THEN now + row.delay ELSE j.run_at END,
-  rank: CASE WHEN row.status = 'pending' AND row.delay = 0 THEN j.run_at - 60000 * j.priority END,
+  rank: CASE WHEN row.status = 'pending' AND row.delay = 0 THEN j.run_at - 60000 * {priority} END,
   due_at: CASE WHEN row.status = 'pending' AND row.delay > 0 THEN now + row.delay END,
   processed_at: CASE WHEN row.status <> 'pending' THEN now END,
   result: row.result,

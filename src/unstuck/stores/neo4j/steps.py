@@ -11,8 +11,10 @@ from unstuck.store import Blind, Enqueued, Pulse, Share
 from unstuck.stores.neo4j import rows
 from unstuck.stores.neo4j.lines import Ask, Asked
 from unstuck.stores.neo4j.place import Place
-from unstuck.stores.neo4j.rows import Params, Row, milliseconds
+from unstuck.stores.neo4j.rows import Params, Row
+from unstuck.stores.settling import answers, missed, once_each
 from unstuck.stores.telling import PROMOTE_AT_ONCE, REMEMBER_WORKERS
+from unstuck.stores.values import instant, json_text, milliseconds, worker_text
 
 
 class New(NamedTuple):
@@ -27,7 +29,7 @@ def new(jobs: Sequence[NewJob], place: Place) -> New:
     return New(jobs, [rows.new_row(job, number, place) for number, job in enumerate(jobs)], rows.births())
 
 
-def once_each(given: New) -> list[list[Params]]:
+def _once_each(given: New) -> list[list[Params]]:
     """The rows in groups, in order, in each of which no job is named twice."""
     groups: list[list[Params]] = []
     named: set[Any] = set()
@@ -57,7 +59,7 @@ def adding(group: Sequence[Params], births: Params) -> list[Asked]:
 
 def simple(given: New, place: Place) -> Asked | None:
     """The one statement that does it all, if one does."""
-    groups = once_each(given)
+    groups = _once_each(given)
     asked = adding(groups[0], given.births)
     more = len(groups) > 1 or len(asked) > 1 or place.all_events or any(job.again for job in given.jobs)
     return None if more else asked[0]
@@ -66,10 +68,9 @@ def simple(given: New, place: Place) -> Asked | None:
 async def enqueue(ask: Ask, given: New, place: Place) -> list[Enqueued]:
     """Any jobs: also those that start others over, that are named twice, or whose enqueueing is to be told."""
     answers: dict[int, Enqueued] = {}
-    for turn, group in enumerate(once_each(given)):
-        births = given.births | {
-            "call": given.births["call"] + turn
-        }  # or the second would be taken for the first
+    for turn, group in enumerate(_once_each(given)):
+        # A call of its own for each, or the second would be taken for the first.
+        births = given.births | {"call": given.births["call"] + turn}
         found = [row for name, params in adding(group, births) for row in await ask(name, params)]
         answers |= added(given.jobs, found, place)
         again = [
@@ -116,17 +117,10 @@ async def settled(
     if len(applied) == len(outcomes):
         return [Settled.APPLIED] * len(outcomes)
     done = set(applied)
-    missed = [outcome.lease.ref for number, outcome in enumerate(outcomes) if number not in done]
-    found = await ask("settled", {"addresses": rows.by_address(missed, place)})
+    lost = [outcome.lease.ref for outcome in missed(outcomes, done)]
+    found = await ask("settled", {"addresses": rows.by_address(lost, place)})
     ended = {address: (fence, word) for address, fence, word in found}
-    return [
-        Settled.APPLIED
-        if number in done
-        else Settled.REPEATED
-        if ended.get(place.address(*outcome.lease.ref)) == (outcome.lease.fence, outcome.word)
-        else Settled.LOST
-        for number, outcome in enumerate(outcomes)
-    ]
+    return answers(outcomes, done, {ref: ended[at] for ref in lost if (at := place.address(*ref)) in ended})
 
 
 async def settle(
@@ -135,36 +129,17 @@ async def settle(
     """Any outcomes, with what follows from them: pauses and further jobs."""
     if pausing := sorted({outcome.lease.queue for outcome in outcomes if outcome.pause}):
         await ask("crowd", leasing({queue: Share(0.0, 0) for queue in pausing}, 0, ""))  # as leasing locks
-    answers: list[Settled] = []
-    for some in _apart(outcomes):
+    became: list[Settled] = []
+    for some in once_each(outcomes):
         name, params = settling(some, place)
-        answers += await settled(ask, some, await ask(name, params), place)
-    applied = [n for n, answer in enumerate(answers) if answer is Settled.APPLIED]
+        became += await settled(ask, some, await ask(name, params), place)
+    applied = [n for n, answer in enumerate(became) if answer is Settled.APPLIED]
     if pauses := {outcomes[n].lease.queue: outcomes[n].pause for n in applied if outcomes[n].pause}:
         await ask("pause", {"pauses": [_pause(queue, why) for queue, why in sorted(pauses.items())]})
     for number in applied:
         if number in follow:
             await enqueue(ask, follow[number], place)
-    return answers
-
-
-def _apart(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
-    groups: list[list[Outcome]] = []
-    named: set[Ref] = set()
-    for outcome in outcomes:
-        if not groups or outcome.lease.ref in named:
-            groups.append([])
-            named = set()
-        groups[-1].append(outcome)
-        named.add(outcome.lease.ref)
-    return groups
-
-
-def plain(outcomes: Sequence[Outcome]) -> bool:
-    """Whether one statement says it all."""
-    return not any(outcome.then or outcome.pause for outcome in outcomes) and len(
-        {outcome.lease[:2] for outcome in outcomes}
-    ) == len(outcomes)
+    return became
 
 
 def leasing(queues: Mapping[str, Share], limit: int, owner: str) -> Params:
@@ -232,7 +207,7 @@ async def heartbeat(ask: Ask, worker: Worker, beats: Sequence[Beat], place: Plac
     said = [rows.beat(beat, number, place) for number, beat in enumerate(named)]
     facts: Params = {
         "owner": worker.id,
-        "facts": rows.facts(worker),
+        "facts": worker_text(worker),
         "remember": milliseconds(REMEMBER_WORKERS),
     }
     said.sort(key=lambda row: row["address"])
@@ -245,7 +220,11 @@ async def heartbeat(ask: Ask, worker: Worker, beats: Sequence[Beat], place: Plac
         ended = await ask("settled", {"addresses": sorted(set(lost.values()))})
         cancelled = {address for address, _, word in ended if word == Word.CANCELLED}
         verdicts |= {lease: Verdict.CANCELLED for lease, address in lost.items() if address in cancelled}
-    held = (Lease(*place.ref(queue or place.queue, address), fence) for queue, address, fence in strangers)
+    held = (
+        Lease(*place.ref(queue or place.queue, address), fence)
+        for queue, address, fence in strangers
+        if isinstance(address, str)  # a node with another id, or none, cannot be given back
+    )
     return Pulse(verdicts, [lease for lease in held if lease not in verdicts])
 
 
@@ -270,14 +249,14 @@ def reclaiming(
 
 
 async def tick(ask: Ask, schedule: str, slot: datetime, given: New, place: Place) -> bool:
-    if not await ask("tick", {"schedule": schedule, "slot": rows.instant(slot)}):
+    if not await ask("tick", {"schedule": schedule, "slot": instant(slot)}):
         return False
     await enqueue(ask, given, place)
     return True
 
 
 def _pause(queue: str, why: str) -> Params:
-    return {"queue": queue, "why": why, "details": rows.json_text({"why": why})}
+    return {"queue": queue, "why": why, "details": json_text({"why": why})}
 
 
 def pausing(queue: str, why: str) -> Params:
@@ -289,5 +268,5 @@ def _event(type_: str, ref: Ref, details: Params, place: Place) -> Params:
         "type": type_,
         "queue": ref.queue,
         "address": place.address(*ref),
-        "details": rows.json_text(details),
+        "details": json_text(details),
     }

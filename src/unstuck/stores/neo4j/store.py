@@ -7,52 +7,27 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-
-from unstuck.errors import ConfigError, StoreUnavailable
-from unstuck.model import (
-    Beat,
-    Event,
-    Filter,
-    Job,
-    NewJob,
-    Outcome,
-    Ref,
-    Settled,
-    Status,
-    Worker,
-)
-from unstuck.store import (
-    Blind,
-    Bucket,
-    Clock,
-    Counts,
-    Enqueued,
-    Finding,
-    Grant,
-    Page,
-    Pulse,
-    Reclaimed,
-    Share,
-)
+from unstuck.errors import StoreUnavailable
+from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Status, Worker
+from unstuck.store import GRACE, Blind, Clock, Counts, Enqueued, Finding, Page, Pulse, Reclaimed, Share
 from unstuck.stores.neo4j import bell, operate, rows, steps
 from unstuck.stores.neo4j.checkup import checkup, has_apoc
 from unstuck.stores.neo4j.create import absent, create
 from unstuck.stores.neo4j.lines import PATIENCE, Lines
 from unstuck.stores.neo4j.migrate import fill, migrate
 from unstuck.stores.neo4j.place import Place
-from unstuck.stores.neo4j.rows import milliseconds
-from unstuck.stores.telling import UNREADABLE
+from unstuck.stores.settling import plain
+from unstuck.stores.telling import MANY_PIECES, UNREADABLE
+from unstuck.stores.values import at, json_text, milliseconds, moment
+from unstuck.tokens import Bucket, Grant
 
 log = logging.getLogger("unstuck.neo4j")
 
 UPKEEP = 60.0  # seconds between looks for jobs that others made, and for counters in many pieces
 MEET_AGAIN = 5.0  # seconds after which an empty answer may mean that a queue's node is gone
 ENQUEUED_A_SECOND = 500  # at the least: so much longer may many jobs take
-MANY_PIECES = 2000  # of counters, before they are put together
 
 
 class Neo4jStore:
@@ -69,18 +44,13 @@ class Neo4jStore:
         self._lines = Lines(self._place)
         try:
             await self._lines.identify()
-        except ConfigError as error:
+        except BaseException as error:
             if not absent(error):  # that a database is missing can be mended by migrate
-                await self.__aexit__(None, None, None)
+                await self.__aexit__()
                 raise
-        except BaseException:
-            await self.__aexit__(None, None, None)
-            raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         lines, self._lines = self._lines, None
         if lines is not None:
             await lines.close()
@@ -132,7 +102,7 @@ class Neo4jStore:
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
         if not outcomes:
             return []
-        if steps.plain(outcomes):
+        if plain(outcomes):
             name, params = steps.settling(outcomes, self._place)
             lines = self._opened()
             applied = await (
@@ -155,14 +125,13 @@ class Neo4jStore:
         *,
         of: str | None = None,
         blind: Sequence[Blind] = (),
-        grace: float = 3600.0,
+        grace: float = GRACE,
     ) -> Reclaimed:
         await self._keep_up()
         asked = steps.reclaiming(queues, seconds, limit, owner, of, blind, grace)
         adopted, taken, end = await self._opened().ask_all(asked)
-        found = await self._readable(rows.read((node for node, _ in taken), self._place))
-        fences = {node["id"]: fence for node, fence in taken}
-        jobs = [msgspec.structs.replace(job, fence=fences[self._place.address(*job.ref)]) for job in found]
+        read = rows.read((node | {"fence": fence} for node, fence in taken), self._place)
+        jobs = await self._readable(read)
         return Reclaimed(jobs, adopted, None if end is None else max(0.0, end / 1000))
 
     async def take(self, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
@@ -183,7 +152,10 @@ class Neo4jStore:
         return await operate.bucket(self._opened(), name)
 
     async def slot(self, schedule: str) -> datetime | None:
-        return rows.moment(await self._ask("slot", {"schedule": schedule}))
+        return moment(await self._ask("slot", {"schedule": schedule}))
+
+    async def slots(self) -> dict[str, datetime]:
+        return {name: at(slot) for name, slot in await self._ask("slots", {})}
 
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
         given = steps.new(jobs, self._place)
@@ -275,10 +247,9 @@ class Neo4jStore:
 
     async def _readable(self, read: rows.Read) -> list[Job]:
         """The jobs that can be read; the others are put aside, so that they hold up nobody."""
-        for address, why in read.unreadable:
-            details = rows.json_text({"why": why})
-            facts = rows.failure(UNREADABLE) | {"details": details, "payload": details}
-            await self._ask("quarantine", facts | {"address": address})
+        for node, why in read.unreadable:
+            facts = rows.failure(UNREADABLE) | rows.kept(node) | {"details": json_text({"why": why})}
+            await self._ask("quarantine", facts | {"address": node.get("id")})
         return read.jobs
 
     async def _ask(self, name: str, params: rows.Params) -> Any:

@@ -8,13 +8,15 @@ from functools import cache
 from unstuck.stores.statements import statements
 
 _ANSWER = " AS answer"
+# What the priority of `j` counts for, whatever somebody has written there: text would make the whole statement fail.
+_PRIORITY = "CASE WHEN j.priority > 9 THEN 9 WHEN j.priority > 0 THEN toInteger(j.priority) ELSE 0 END"
 
 
 @cache
 def texts(label: str) -> dict[str, str]:
     shared = statements("unstuck.stores.neo4j.shared", ".cypher")
     parts = {f"{{{name}}}": _bare(text) for name, text in shared.items()}
-    parts |= {"{job}": "properties(j)", "{label}": label}
+    parts |= {"{job}": "properties(j)", "{priority}": _PRIORITY, "{label}": label}
     found = {name: _bare(text) for name, text in statements("unstuck.stores.neo4j", ".cypher").items()}
     for part, meaning in parts.items():
         found = {name: text.replace(part, meaning) for name, text in found.items()}

@@ -3,6 +3,7 @@
 CALL () {
   MATCH (j:{label})
   UNWIND [
+    ['an id is a text', NOT coalesce(j.id > '', false)],
     ['a state is one of four', NOT j.status IN ['pending', 'processing', 'completed', 'failed']],
     ['a processing job has an owner and a fence', j.status = 'processing' AND (j.lock_owner IS NULL OR j.fence <= 0)],
     ['only a processing job has an owner or a lease',
@@ -13,7 +14,8 @@ CALL () {
       coalesce(j.rank, j.due_at) IS NOT NULL AND j.status <> 'pending'],
     ['a job that waits is in line or delayed',
       j.status = 'pending' AND (j.rank IS NULL) = (j.due_at IS NULL)],
-    ['a place in line is that of its time and priority', j.rank <> j.run_at - 60000 * j.priority],
+    ['a place in line is that of its time and priority',
+      CASE WHEN j.run_at >= 0 THEN j.rank <> j.run_at - 60000 * {priority} END],
     ['crashes are attempts', j.crashes < 0 OR coalesce(j.crashes, 0) > j.attempts],
     ['attempts stay within their budget', j.attempts > j.max_attempts + coalesce(j.max_crashes, 0)],
     ['no lease was ended that was not granted', j.settled_fence > j.fence],

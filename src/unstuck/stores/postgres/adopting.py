@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
 import msgspec
 
 from unstuck.abilities import Judge, Reaped
-from unstuck.errors import ConfigError, SchemaError, StoreError
+from unstuck.errors import ConfigError, PartlySettled, SchemaError, StoreError, StoreUnavailable
 from unstuck.layout import Layout
 from unstuck.model import (
     Beat,
@@ -29,9 +30,12 @@ from unstuck.model import (
     Worker,
     failed,
 )
-from unstuck.store import Blind, Counts, Enqueued, Page, Pulse, Share
+from unstuck.store import GRACE, Blind, Counts, Enqueued, Finding, Page, Pulse, Share
+from unstuck.stores.listing import behind
 from unstuck.stores.postgres import steps
-from unstuck.stores.postgres.adopted import looking, working
+from unstuck.stores.postgres.adopted import examine, looking, working
+from unstuck.stores.postgres.adopted.careful import asking
+from unstuck.stores.postgres.adopted.locked import UNSEEN, Locked, briefly, finding
 from unstuck.stores.postgres.adopted.reaping import Harvest, reap
 from unstuck.stores.postgres.adopted.table import Table, probe
 from unstuck.stores.postgres.adopted.tables import reap_each
@@ -52,9 +56,6 @@ class AdoptingStore(PostgresStore):
         super().__init__(place)
         self._layouts = {layout.table: layout for layout in place.layouts}
         self._known: dict[str, Table] = {}
-
-    def twin(self) -> AdoptingStore:
-        return AdoptingStore(self._place)
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         self._refuse(jobs)
@@ -124,22 +125,18 @@ class AdoptingStore(PostgresStore):
                 failures.append(error)
             else:
                 answers |= dict(zip(mine, told, strict=True))
+        if failures and answers and all(isinstance(error, StoreUnavailable) for error in failures):
+            some_told = [answers.get(number) for number in range(len(outcomes))]
+            raise PartlySettled(str(failures[0]), some_told) from failures[0]
         if failures:  # asked again, those that were written are answered as repeated
             raise failures[0]
         return [answers[number] for number in range(len(outcomes))]
 
     async def _settle(self, name: str, outcomes: Sequence[Outcome]) -> list[Settled]:
-        def step(table: Table) -> Step[list[Settled]]:
-            answers: list[Settled] = []
-            for some in steps.once_each(outcomes):
-                answers += yield from working.settle(table, some)
-            told = zip(outcomes, answers, strict=True)
-            yield from steps.follow(
-                [outcome for outcome, answer in told if answer is Settled.APPLIED], self._place
-            )
-            return answers
-
-        return await self._in(name, step)
+        return await self._in(
+            name,
+            lambda table: steps.settle_all(outcomes, lambda some: working.settle(table, some), self._place),
+        )
 
     async def reap(
         self,
@@ -149,7 +146,7 @@ class AdoptingStore(PostgresStore):
         queues: Sequence[str] | None = None,
         of: str | None = None,
         blind: Sequence[Blind] = (),
-        grace: float = 3600.0,
+        grace: float = GRACE,
     ) -> Reaped:
         def step(layout: Layout) -> Step[Harvest]:
             table = self._known[layout.table] = yield from probe(layout, self._place.quoted)
@@ -163,34 +160,57 @@ class AdoptingStore(PostgresStore):
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.queue in self._layouts:
             offset = int(cursor) if cursor and cursor.isdecimal() else 0
-            found = await self._in(which.queue, lambda table: looking.find(table, which, limit, offset))
+            found = await self._see(which.queue, lambda table: looking.find(table, which, limit, offset))
             return Page(found, str(offset + limit) if len(found) == limit else None)
         page = await super().find(which, limit, cursor)
-        if (
-            which.queue is None and which.ids and cursor is None
-        ):  # somebody has an id, and does not know where
+        if which.queue is None and which.ids and cursor is None:  # somebody does not know where they are
+            failures: list[StoreError] = []
             for name in self._layouts:
-                page.jobs.extend((await self.find(msgspec.structs.replace(which, queue=name), limit)).jobs)
+                try:
+                    page.jobs.extend(
+                        (await self.find(msgspec.structs.replace(which, queue=name), limit)).jobs
+                    )
+                except Locked as error:  # one may be in there, also one with the id of another
+                    fix = f"{error.finding.fix}; or say which queue has it"
+                    raise Locked(msgspec.structs.replace(error.finding, fix=fix)) from error
+                except SchemaError as error:  # nobody could do anything with what is in there
+                    failures.append(error)
+            _tell(failures, all_of_them=not page.jobs)
         return page
 
     async def count(self) -> list[Counts]:
         ours = {of.queue: of for of in await super().count()}
         for name in self._layouts:
             known = ours.get(name, Counts(queue=name))
-            ours[name] = await self._in(name, lambda table: looking.count(table, known.totals, known.paused))  # noqa: B023
+            try:
+                ours[name] = await self._see(
+                    name,
+                    lambda table: looking.count(table, known.totals, known.paused),  # noqa: B023
+                )
+            except UNSEEN as error:
+                log.warning("%s", error)
+                ours[name] = msgspec.structs.replace(known, trouble=finding(error).what)
         return [of for _, of in sorted(ours.items())]
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
         if job is None or job.queue not in self._layouts:
             return await super().events(after, job, limit)
-        behind = int(after) if after and after.isdecimal() else 0
-        return await self._in(job.queue, lambda table: looking.told(table, job.id, behind, limit))
+        return await self._see(job.queue, lambda table: looking.told(table, job.id, behind(after), limit))
+
+    async def checkup(self) -> list[Finding]:
+        found = await super().checkup()
+        for name in self._layouts:
+            try:
+                found += await self._see(name, examine.findings)
+            except UNSEEN as error:
+                found.append(finding(error))
+        return found
 
     async def requeue(self, which: Filter, limit: int = 1000) -> int:
         if which.queue in self._layouts:
             return await self._in(which.queue, lambda table: working.requeue(table, which, limit))
         done = await super().requeue(which, limit)
-        if which.queue is None:
+        if which.queue is None and which.ids:  # as in find: without a name a table is not meant
             for name in self._layouts:
                 done += await self.requeue(msgspec.structs.replace(which, queue=name), limit)
         return done
@@ -205,29 +225,37 @@ class AdoptingStore(PostgresStore):
     async def edit(
         self, refs: Sequence[Ref], *, priority: int | None = None, run_at: datetime | None = None
     ) -> int:
+        done = 0
+        for name in self._layouts:
+            if ids := [ref.id for ref in refs if ref.queue == name]:
+                done += await self._in(name, lambda table: working.edit(table, ids, priority, run_at))
         ours = [ref for ref in refs if ref.queue not in self._layouts]
-        return await super().edit(ours, priority=priority, run_at=run_at)
+        return done + await super().edit(ours, priority=priority, run_at=run_at)
 
     async def _look(self, queues: Sequence[str]) -> tuple[bool, float | None]:
         ready, due = await super()._look(queues)
         for name in queues:
             if not ready and name in self._layouts:
-                table = await self._table(name)
-                [[(ready, wait)]] = await self._opened().alone(Query(table.text("work"), {"queue": name}))
-                due = min((wait for wait in (due, wait) if wait is not None), default=None)
+                with suppress(Locked):  # who leases from it says so
+                    [(ready, wait)] = await self._see(
+                        name, lambda table: asking(Query(table.text("work"), {"queue": table.layout.table}))
+                    )
+                    due = min((wait for wait in (due, wait) if wait is not None), default=None)
         return ready, due
 
-    async def _in(self, name: str | None, step: Callable[[Table], Step[T]]) -> T:
+    async def _in(self, name: str, step: Callable[[Table], Step[T]], *, reads: bool = False) -> T:
         """Carry out a step on a table. A table that changed since is looked at anew, the next time."""
-        assert name is not None
         table = await self._table(name)
         try:
-            return await self._opened().transaction(lambda: step(table))
+            return await briefly(self._opened(), table.layout, lambda: step(table), reads=reads)
         except SchemaError as error:
             self._known.pop(name, None)
             raise SchemaError(
                 f"table {name!r} is not what it was, it will be looked at anew: {error}"
             ) from error
+
+    async def _see(self, name: str, step: Callable[[Table], Step[T]]) -> T:
+        return await self._in(name, step, reads=True)
 
     async def _table(self, name: str) -> Table:
         if name not in self._known:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from unstuck.store import Finding
+from unstuck.stores.postgres import sessions
 from unstuck.stores.postgres.lines import Connection
 from unstuck.stores.postgres.migrate import PACKAGE, version
 from unstuck.stores.postgres.place import Place
-from unstuck.stores.statements import statements
+from unstuck.stores.statements import indexes, statements
 
 OLDEST = 14
 _SETTINGS = """
@@ -23,7 +24,12 @@ SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::dou
 FROM pg_stat_activity WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
     AND backend_type = 'client backend'
 """
+_VALID = """
+SELECT class.relname FROM pg_index JOIN pg_class AS class ON class.oid = indexrelid
+WHERE class.relnamespace = to_regnamespace(%s) AND indisvalid
+"""
 LONG = 600.0  # seconds a foreign transaction may be open without a word
+LONG_WITH_LOCKS = 30.0  # and if it holds locks on tables of ours
 
 
 async def checkup(connection: Connection, place: Place) -> list[Finding]:
@@ -35,6 +41,7 @@ async def checkup(connection: Connection, place: Place) -> list[Finding]:
         *_release(settings, release, replica=replica),
         *_durability(settings),
         *_vacuum(settings, oldest),
+        *await _holders(connection, place),
     ]
 
 
@@ -43,7 +50,25 @@ async def _schema(connection: Connection, place: Place) -> list[Finding]:
     newest = len(statements(PACKAGE, ".sql"))
     if found < newest:
         return [Finding("warning", f"schema version {found} of {newest}", "run: unstuck init")]
-    return [Finding("ok", f"schema version {found}")]
+    return await _indexes(connection, place) or [Finding("ok", f"schema version {found}")]
+
+
+async def _indexes(connection: Connection, place: Place) -> list[Finding]:
+    """Those that somebody dropped, or that a failed CREATE INDEX CONCURRENTLY left unusable, and how to make them."""
+    there = {name for (name,) in await (await connection.execute(_VALID, [place.quoted])).fetchall()}
+    made = {
+        name: " ".join(sql.split()).replace("{schema}", place.quoted)
+        for name, sql in indexes(statements(PACKAGE, ".sql").values()).items()
+    }
+    return [
+        Finding(
+            "failure",
+            f"index {name} is missing: jobs are found slowly",
+            f"DROP INDEX IF EXISTS {place.quoted}.{name}; {sql.replace('INDEX', 'INDEX CONCURRENTLY', 1)}",
+        )
+        for name, sql in made.items()
+        if name not in there
+    ]
 
 
 def _release(settings: Mapping[str, Any], release: str, *, replica: bool) -> list[Finding]:
@@ -82,3 +107,17 @@ def _vacuum(settings: Mapping[str, Any], oldest: float) -> list[Finding]:
         fix = "look for its end: SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start"
         found.append(Finding("warning", told, fix))
     return found
+
+
+async def _holders(connection: Connection, place: Place) -> list[Finding]:
+    """Rows that somebody has locked are passed over by leases, beats and reapers, without a word."""
+    query = sessions.holding_in(place.quoted, LONG_WITH_LOCKS)
+    found = await (await connection.execute(query.name.encode(), query.params)).fetchall()
+    return [
+        Finding(
+            "failure" if one.idle else "warning",
+            f"{one.name} holds locks on {', '.join(sorted(one.tables))}{one.since}: nobody can take the jobs it has locked",
+            one.end,
+        )
+        for one in sessions.read(found)
+    ]

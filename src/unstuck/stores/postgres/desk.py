@@ -126,6 +126,7 @@ class Desk:
                 except _AGAIN:
                     if tries == TRIES - 1:
                         raise
+                    await connection.close()  # as after any other error
             await asyncio.sleep(random.uniform(0.001, 0.01) * 2**tries)  # noqa: S311 - not a secret
         raise AssertionError  # the last try has answered or raised
 

@@ -55,14 +55,6 @@ leased AS (
         locked_by = %(owner)s, lease_expires_at = clock.now + head.length,
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
     FROM head, clock WHERE jobs.ctid = head.at
-    RETURNING {row}, jobs.seq, head.rank AS place
+    RETURNING {row}, head.rank AS place, head.seq AS place_seq
 ),
-told AS (
-    INSERT INTO {schema}.job_events (type, queue, job_id, data)
-    SELECT 'leased', queue, id, json_build_object(
-        'type', 'leased', 'table', 'jobs', 'details', json_build_object('fence', fence, 'owner', %(owner)s::text)
-    )
-    FROM leased WHERE %(all_events)s
-)
-SELECT CASE WHEN count(*) > 0 THEN json_build_object('now', (SELECT now FROM clock), {lists})::text END
-FROM (SELECT * FROM leased ORDER BY place, seq) AS leased
+{answer}

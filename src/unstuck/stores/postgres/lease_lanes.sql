@@ -94,12 +94,4 @@ leased AS (
     WHERE jobs.id = head.id AND jobs.queue = head.queue
     RETURNING {row}, head.place, head.place_seq
 ),
-told AS (
-    INSERT INTO {schema}.job_events (type, queue, job_id, data)
-    SELECT 'leased', queue, id, json_build_object(
-        'type', 'leased', 'table', 'jobs', 'details', json_build_object('fence', fence, 'owner', %(owner)s::text)
-    )
-    FROM leased WHERE %(all_events)s
-)
-SELECT CASE WHEN count(*) > 0 THEN json_build_object('now', (SELECT now FROM clock), {lists})::text END
-FROM (SELECT * FROM leased ORDER BY place, place_seq) AS leased
+{answer}

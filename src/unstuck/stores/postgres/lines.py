@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from psycopg import AsyncConnection
-from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.pq import TransactionStatus
 from psycopg.waiting import READY_R, READY_W
 
@@ -77,7 +76,9 @@ class Lines:
                 cut = _cutting(connection, patience)
                 try:
                     yield connection
-                except ReadOnlySqlTransaction:  # a session stays so, whatever has become of the server since
+                except BaseException:
+                    # Not to be used again: the driver may think prepared what the server skipped behind an error, or behind
+                    # what was given up, and a session that may only read stays so, whatever has become of the server since.
                     await connection.close()
                     raise
                 finally:

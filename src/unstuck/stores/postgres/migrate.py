@@ -88,6 +88,11 @@ async def _alone(keeper: Connection, place: Place) -> AsyncIterator[None]:
         await asyncio.sleep(AGAIN)
 
 
+async def refuse_newer(connection: Connection, place: Place) -> None:
+    """Raise if this release cannot work on the schema: it would do what a newer one does not expect."""
+    await _done(connection, place, len(statements(PACKAGE, ".sql")))
+
+
 async def _done(connection: Connection, place: Place, newest: int) -> bool:
     found, needs = await version(connection, place)
     if needs > newest:

@@ -7,14 +7,17 @@ from datetime import datetime
 from typing import Any
 
 from unstuck.model import Event, Filter, Ref, Worker
-from unstuck.store import Bucket, Counts, Page
-from unstuck.stores.listing import by_finish
+from unstuck.store import Counts, Page
+from unstuck.stores.counting import by_kind, counts
+from unstuck.stores.listing import behind, by_finish, readable
 from unstuck.stores.postgres import rows
 from unstuck.stores.postgres.desk import Desk
 from unstuck.stores.postgres.filters import listing, matching
 from unstuck.stores.postgres.place import Place
 from unstuck.stores.postgres.rows import Params, Query, Row, json_text
-from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, MOST_BROKEN
+from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, MOST_BROKEN, broken, edited
+from unstuck.stores.values import worker
+from unstuck.tokens import Bucket
 
 Texts = Mapping[str, str]
 
@@ -22,7 +25,8 @@ Texts = Mapping[str, str]
 async def find(desk: Desk, sql: Texts, place: Place, which: Filter, limit: int, cursor: str | None) -> Page:
     text, params = listing(sql["find"], which, cursor)
     found = await _complete(desk, place, text, params | {"limit": limit})
-    jobs = [rows.job(text) for _, _, text in found]
+    read = rows.each(text for _, _, text in found)
+    jobs = readable(which, read.jobs, [(ref, why) for ref, _, why in read.unreadable])
     if len(found) < limit:
         return Page(jobs, None)
     seq, finished, _ = found[-1]
@@ -33,24 +37,24 @@ async def count(desk: Desk) -> list[Counts]:
     kinds, totals, paused = await desk.snapshot(
         Query("count", {}), Query("counters", {}), Query("queues", {})
     )
-    return rows.counts(kinds, totals, paused)
+    return counts(by_kind(kinds), totals, paused)
 
 
 async def verify(desk: Desk) -> list[str]:
     [found] = await desk.alone(Query("verify", {"limit": MOST_BROKEN}), patience=None)
-    return [f"{rule}: job {id_} of queue {queue}" for rule, queue, id_ in found]
+    return [broken(*row) for row in found]
 
 
 async def workers(desk: Desk) -> list[Worker]:
-    return [rows.worker(row) for row in await desk.one("workers")]
+    return [worker(facts, started, seen) for started, seen, facts in await desk.one("workers")]
 
 
 async def events(desk: Desk, after: str | None, job: Ref | None, limit: int) -> list[Event]:
-    behind = int(after) if after is not None and after.isdecimal() else 0
+    asked = {"after": behind(after), "limit": limit}
     if job is None:
-        found = await desk.one("events", after=behind, limit=limit)
+        found = await desk.one("events", **asked)
     else:
-        found = await desk.one("job_events", id=job.id, queue=job.queue, after=behind, limit=limit)
+        found = await desk.one("job_events", id=job.id, queue=job.queue, **asked)
     return [rows.event(row) for row in found]
 
 
@@ -71,9 +75,8 @@ async def cancel(desk: Desk, refs: Sequence[Ref]) -> int:
 async def edit(
     desk: Desk, place: Place, refs: Sequence[Ref], priority: int | None, run_at: datetime | None
 ) -> int:
-    changed = {"priority": priority, "run_at": run_at}
-    details = json_text({name: value for name, value in changed.items() if value is not None})
-    [found] = await desk.one("edit", **rows.refs(refs), **changed, details=details, channel=place.channel)
+    facts = {"priority": priority, "run_at": run_at, "details": json_text(edited(priority, run_at))}
+    [found] = await desk.one("edit", **rows.refs(refs), **facts, channel=place.channel)
     return int(found[0])
 
 

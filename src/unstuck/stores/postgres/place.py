@@ -13,6 +13,7 @@ from psycopg.sql import Identifier
 
 from unstuck.errors import ConfigError
 from unstuck.layout import Layout, layout_with
+from unstuck.stores.address import refuse_fragment, take_events
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 # A queue's table is never worth reading from end to end, whatever an empty table made the planner believe when a
@@ -65,22 +66,19 @@ def place(parts: SplitResult, shown: str, layouts: Sequence[Layout] = ()) -> Pla
     options.pop("table", None)
     layouts = (*_layouts(pairs, options), *layouts)
     schema = options.pop("schema", "unstuck")
-    events = options.pop("events", "exceptional")
+    all_events = take_events(options)
     pooler = options.pop("pooler", "session")
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
         raise ConfigError(
             f"store option schema={schema[:60]!r} is not allowed: a lower-case letter or underscore, then up to "
             "40 lower-case letters, digits and underscores, not beginning with pg_"
         )
-    if events not in ("exceptional", "all"):
-        raise ConfigError(f"store option events={events!r} is not allowed: exceptional (the default) or all")
     if pooler not in ("session", "transaction"):
         raise ConfigError(
             f"store option pooler={pooler!r} is not allowed: session (the default), or transaction if a pooler "
             "such as PgBouncer in transaction mode stands between"
         )
-    if parts.fragment:
-        raise ConfigError(f"store {shown} has a '#': write it as %23 if it is part of the password")
+    refuse_fragment(parts, shown)
     pooled = pooler == "transaction"
     url = urlunsplit(("postgresql", parts.netloc, parts.path, "", ""))
     try:
@@ -92,7 +90,7 @@ def place(parts: SplitResult, shown: str, layouts: Sequence[Layout] = ()) -> Pla
     except ProgrammingError as error:
         said = str(error).strip().splitlines()[0]
         raise ConfigError(f"store {shown} is no address of a PostgreSQL database: {said}") from None
-    return Place(conninfo, schema, events == "all", pooled, tuple(layouts))
+    return Place(conninfo, schema, all_events, pooled, tuple(layouts))
 
 
 def _layouts(pairs: Sequence[tuple[str, str]], options: dict[str, str]) -> list[Layout]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from unstuck.model import Beat, Event, Job, NewJob, Outcome, Ref, Word, Worker
-from unstuck.store import Counts
+from unstuck.model import Beat, Event, Job, NewJob, Outcome, Ref, Word
 from unstuck.stores.telling import reaped, told
 
 Row = tuple[Any, ...]
@@ -35,13 +35,12 @@ JOB = ", ".join(f"jobs.{column} AS {name}" for name, column in COLUMNS.items())
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_worker = msgspec.json.Decoder(Worker).decode
 _jobs = msgspec.json.Decoder(list[Job]).decode
 _raw_jobs = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _facts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 job = msgspec.json.Decoder(Job).decode
 SOON = 1.0  # seconds, as the statements that ring have it: the longest pause between a worker's looks
-UNREADABLE_BY = msgspec.DecodeError  # the parent of what msgspec raises for values that do not fit, too
+UNREADABLE_BY = (msgspec.DecodeError, RecursionError)  # the first also of values that do not fit
 
 
 def json_text(value: Any) -> str:
@@ -80,8 +79,13 @@ def read(text: str | None) -> Read:
     try:
         return Read(_jobs(text), [])
     except UNREADABLE_BY:
-        found = Read([], [])
-    for raw in _raw_jobs(text):
+        return each(_raw_jobs(text))
+
+
+def each(texts: Iterable[str | msgspec.Raw]) -> Read:
+    """Jobs from a JSON text each."""
+    found = Read([], [])
+    for raw in texts:
         try:
             found.jobs.append(job(raw))
         except UNREADABLE_BY as error:
@@ -124,20 +128,7 @@ def new_jobs(jobs: Sequence[NewJob]) -> Params:
 _KIND = (
     "queue", "task", "priority", "max_attempts", "max_crashes", "backoff", "lapse_backoff", "timeout", "webhook",
 )  # fmt: skip
-
-
-def _kind(job: NewJob) -> Row:
-    return (
-        job.queue,
-        job.task,
-        job.priority,
-        job.max_attempts,
-        job.max_crashes,
-        job.backoff,
-        job.lapse_backoff,
-        job.timeout,
-        job.webhook,
-    )
+_kind = attrgetter(*_KIND)
 
 
 def _column(values: list[Any]) -> str:
@@ -225,28 +216,3 @@ def beats(given: Sequence[Beat]) -> str:
 def event(row: Row) -> Event:
     seq, at, type_, queue, job_id, data = row
     return Event(cursor=str(seq), at=at, type=type_, queue=queue, job=job_id, data=_decode(data))
-
-
-def worker(row: Row) -> Worker:
-    started_at, seen_at, facts = row
-    return msgspec.structs.replace(_worker(facts), started_at=started_at, seen_at=seen_at)
-
-
-def facts(worker: Worker) -> str:
-    return json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
-
-
-def counts(kinds: Iterable[Row], totals: Iterable[Row], paused: Iterable[Row]) -> list[Counts]:
-    """Every queue in numbers."""
-    numbers: dict[str, dict[str, Any]] = {}
-    for queue, kind, number in kinds:
-        of_queue = numbers.setdefault(queue, {})
-        of_queue[kind] = number if kind == "waited" else of_queue.get(kind, 0) + int(number)
-    added: dict[str, dict[str, int]] = {}
-    for queue, name, value in totals:
-        added.setdefault(queue, {})[name] = value
-    why: dict[str, str] = dict(paused)
-    return [
-        Counts(queue=queue, **numbers.get(queue, {}), paused=why.get(queue), totals=added.get(queue, {}))
-        for queue in sorted(numbers.keys() | added.keys() | why.keys())
-    ]

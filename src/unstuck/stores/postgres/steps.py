@@ -3,7 +3,7 @@ what was answered, so that our own connections and those of other people's trans
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -12,12 +12,13 @@ from unstuck.store import Blind, Enqueued, Pulse, Share
 from unstuck.stores.postgres import rows
 from unstuck.stores.postgres.place import Place
 from unstuck.stores.postgres.rows import Query, Row, json_text
-from unstuck.stores.telling import PROMOTE_AT_ONCE, REMEMBER_WORKERS
+from unstuck.stores.settling import answers, missed, once_each
+from unstuck.stores.telling import MANY_PIECES, PROMOTE_AT_ONCE, REMEMBER_WORKERS
+from unstuck.stores.values import worker_text
 
 T = TypeVar("T")
 Answer = list[Row]
 Step = Generator[Query, Answer, T]
-MANY_PIECES = 2000  # of counters, before they are put together
 
 
 def enqueue(
@@ -63,57 +64,27 @@ def settle(outcomes: Sequence[Outcome], ring: Sequence[str], place: Place) -> St
     if count == len(outcomes):
         return [Settled.APPLIED] * count
     done = set(rows.numbers(applied))
-    missed = [outcome.lease.ref for place, outcome in enumerate(outcomes) if place not in done]
-    found = yield Query("settled", rows.refs(missed))
-    ended = {Ref(queue, id_): (fence, word) for queue, id_, fence, word in found}
-    return [
-        Settled.APPLIED
-        if place in done
-        else Settled.REPEATED
-        if ended.get(outcome.lease.ref) == (outcome.lease.fence, outcome.word)
-        else Settled.LOST
-        for place, outcome in enumerate(outcomes)
-    ]
+    lost = [outcome.lease.ref for outcome in missed(outcomes, done)]
+    found = yield Query("settled", rows.refs(lost))
+    return answers(outcomes, done, {Ref(queue, id_): (fence, word) for queue, id_, fence, word in found})
 
 
-def settle_all(outcomes: Sequence[Outcome], ring: Sequence[str], place: Place) -> Step[list[Settled]]:
-    """Any outcomes, with what follows from them: pauses and further jobs. For one transaction."""
-    answers: list[Settled] = []
+def settle_all(
+    outcomes: Sequence[Outcome], settle: Callable[[Sequence[Outcome]], Step[list[Settled]]], place: Place
+) -> Step[list[Settled]]:
+    """Any outcomes, with what follows from them: pauses and further jobs. For one transaction.
+
+    ``settle`` ends leases that are named once each.
+    """
+    became: list[Settled] = []
     for some in once_each(outcomes):
-        answers += yield from settle(some, ring, place)
-    applied = [
-        outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is Settled.APPLIED
-    ]
-    yield from follow(applied, place)
-    return answers
-
-
-def follow(applied: Sequence[Outcome], place: Place) -> Step[None]:
-    """What follows from outcomes that were applied: pauses and further jobs."""
+        became += yield from settle(some)
+    applied = [outcome for outcome, answer in zip(outcomes, became, strict=True) if answer is Settled.APPLIED]
     for queue, why in {outcome.lease.queue: outcome.pause for outcome in applied if outcome.pause}.items():
         yield Query("pause", {"queue": queue, "why": why})
     if jobs := [job for outcome in applied for job in outcome.then]:
         yield from enqueue(jobs, list(dict.fromkeys(job.queue for job in jobs)), place)
-
-
-def once_each(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
-    """The outcomes in groups, in order, in each of which no job is named twice."""
-    groups: list[list[Outcome]] = []
-    named: set[Ref] = set()
-    for outcome in outcomes:
-        if not groups or outcome.lease.ref in named:
-            groups.append([])
-            named = set()
-        groups[-1].append(outcome)
-        named.add(outcome.lease.ref)
-    return groups
-
-
-def plain(outcomes: Sequence[Outcome]) -> bool:
-    """Whether one statement says it all."""
-    return not any(outcome.then or outcome.pause for outcome in outcomes) and len(
-        {outcome.lease[:2] for outcome in outcomes}
-    ) == len(outcomes)
+    return became
 
 
 def lease(queues: Mapping[str, Share], limit: int, owner: str, place: Place) -> list[Query]:
@@ -141,7 +112,7 @@ def lease(queues: Mapping[str, Share], limit: int, owner: str, place: Place) -> 
 
 def heartbeat(worker: Worker, beats: Sequence[Beat]) -> Step[Pulse]:
     named = list({beat.lease: beat for beat in beats}.values())
-    facts = {"owner": worker.id, "facts": rows.facts(worker), "remember": REMEMBER_WORKERS}
+    facts = {"owner": worker.id, "facts": worker_text(worker), "remember": REMEMBER_WORKERS}
     [(renewed, strangers)] = yield Query("heartbeat", facts | {"beats": rows.beats(named)})
     held = {named[place].lease for place in rows.numbers(renewed)}
     verdicts = {beat.lease: Verdict.HELD if beat.lease in held else Verdict.LOST for beat in named}

@@ -8,34 +8,24 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 from unstuck.errors import StoreUnavailable
 from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Worker
-from unstuck.store import (
-    Blind,
-    Bucket,
-    Clock,
-    Counts,
-    Enqueued,
-    Finding,
-    Grant,
-    Page,
-    Pulse,
-    Reclaimed,
-    Share,
-)
+from unstuck.store import GRACE, Blind, Clock, Counts, Enqueued, Finding, Page, Pulse, Reclaimed, Share
 from unstuck.stores.postgres import checkup, join, leased, operate, rows, steps
 from unstuck.stores.postgres.bell import Bell, Throttle
 from unstuck.stores.postgres.desk import Desk
 from unstuck.stores.postgres.lines import PATIENCE, Lines
-from unstuck.stores.postgres.migrate import migrate
+from unstuck.stores.postgres.migrate import migrate, refuse_newer
 from unstuck.stores.postgres.place import Place
 from unstuck.stores.postgres.plainly import AddressTaken
 from unstuck.stores.postgres.rows import Query, Row, json_text
+from unstuck.stores.postgres.steps import Step
 from unstuck.stores.postgres.texts import texts
+from unstuck.stores.settling import plain
 from unstuck.stores.telling import UNREADABLE
+from unstuck.tokens import Bucket, Grant
 
 log = logging.getLogger("unstuck.postgres")
 
@@ -62,22 +52,21 @@ class PostgresStore:
         # Whoever runs one loop after the other without closing must not pile up connections.
         weakref.finalize(asyncio.get_running_loop(), _let_go, lines, bell)
         try:
-            await self._desk.alone(Query("SELECT 1", {}))
+            async with lines.one() as connection:
+                await refuse_newer(connection, self._place)
         except BaseException:
-            await self.__aexit__(None, None, None)
+            await self.__aexit__()
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._open = False
         await self._bell.close()
         await self._desk.close()
         await self._lines.close()
 
     def twin(self) -> PostgresStore:
-        return PostgresStore(self._place)
+        return type(self)(self._place)
 
     async def migrate(self) -> None:
         self._opened()
@@ -123,9 +112,13 @@ class PostgresStore:
         if not outcomes:
             return []
         ring = self._throttle.ring(rows.going_back(outcomes))
-        if steps.plain(outcomes):
-            return await self._opened().together(steps.settle(outcomes, ring, self._place), len(outcomes))
-        return await self._opened().transaction(lambda: steps.settle_all(outcomes, ring, self._place))
+
+        def settle(some: Sequence[Outcome]) -> Step[list[Settled]]:
+            return steps.settle(some, ring, self._place)
+
+        if plain(outcomes):
+            return await self._opened().together(settle(outcomes), len(outcomes))
+        return await self._opened().transaction(lambda: steps.settle_all(outcomes, settle, self._place))
 
     async def reclaim(
         self,
@@ -136,7 +129,7 @@ class PostgresStore:
         *,
         of: str | None = None,
         blind: Sequence[Blind] = (),
-        grace: float = 3600.0,
+        grace: float = GRACE,
     ) -> Reclaimed:
         future = time.monotonic() - self._looked_ahead > LOOK_AHEAD
         queries = steps.reclaim(queues, seconds, limit, owner, of, blind, grace, future=future)
@@ -169,6 +162,9 @@ class PostgresStore:
     async def slot(self, schedule: str) -> datetime | None:
         found = await self._ask("slot", schedule=schedule)
         return found[0][0] if found else None
+
+    async def slots(self) -> dict[str, datetime]:
+        return dict(await self._ask("slots"))
 
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
         ring = self._throttle.ring(rows.soon(jobs))

@@ -5,13 +5,13 @@ local count = 0
 for _, ref in ipairs(ask.refs) do
     local q, id = queue(ref[1]), ref[2]
     local status = state(q, id)
-    local facts = redis.call('HMGET', q.base .. id, 'name', 'lane', 'fence')
-    if facts[1] and (status == 'pending' and leave(q, id, facts[2]) or status == 'processing') then
+    local facts = redis.call('HMGET', q.base .. id, 'lane', 'fence', 'atm')
+    if not gone(q, id) and (status == 'pending' and leave(q, id, facts[1]) or status == 'processing') then
         if status == 'processing' then
             let_go(q, id)
-            redis.call('HINCRBY', q.base .. id, 'atm', 1)
+            redis.call('HSET', q.base .. id, 'atm', whole((as_number(facts[3]) or 0) + 1))
         end
-        local fence = next_fence(facts[3])
+        local fence = next_fence(facts[2])
         redis.call('HSET', q.base .. id, 'fence', fence, 'settled', 'cancelled ' .. fence, 'error', ask.error,
             'error_at', whole(now), 'error_category', 'PERMANENT', 'error_code', 'cancelled', 'failedReason', ask.message,
             'finishedOn', whole(now))

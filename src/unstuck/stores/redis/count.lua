@@ -6,7 +6,7 @@ for place in ipairs(ask.queues) do
     local q = queue(place)
     local delayed = redis.call('ZCARD', q.base .. 'delayed')
     local head = line(q, 1)[1]
-    local why = q.paused and (redis.call('HGET', q.base .. 'unstuck:pause', 'why') or 'paused')
+    local why = q.paused and (redis.call('HGET', q.base .. 'unstuck:pause', 'why') or 'without a reason, as BullMQ and its dashboards do')
     answers[place] = {
         redis.call('LLEN', q.base .. 'wait') + redis.call('ZCARD', q.base .. 'prioritized') + delayed
             + redis.call('ZCARD', q.base .. 'waiting-children'),

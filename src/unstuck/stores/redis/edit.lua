@@ -3,16 +3,16 @@
 local count = 0
 for _, ref in ipairs(ask.refs) do
     local q, id = queue(ref[1]), ref[2]
-    local facts = redis.call('HMGET', q.base .. id, 'name', 'lane', 'priority')
-    if facts[1] and leave(q, id, facts[2]) then
+    local facts = redis.call('HMGET', q.base .. id, 'lane', 'priority')
+    if not gone(q, id) and leave(q, id, facts[1]) then
         local run_at = ask.run_at or due_at(q, id)
-        local priority = ask.priority or tonumber(facts[3]) or 0
+        local priority = ask.priority or as_number(facts[2]) or 0
         redis.call('HSET', q.base .. id, 'priority', priority, 'run_at', whole(run_at), 'delay',
             whole(math.max(0, run_at - now)))
         if run_at > now then
             postpone(q, id, run_at)
         else
-            stand(q, id, priority, run_at, facts[2])
+            stand(q, id, priority, run_at, facts[1])
         end
         tell(q, id, 'edited', ask.details)
         count = count + 1

@@ -1,5 +1,5 @@
 -- find: jobs that a filter means, newest first; finished ones by their end. Behind a cursor: that end, and the number.
--- needs: meet, match
+-- needs: forget, meet, match
 local CHUNK = 500
 local FEW = 20000 -- jobs for which it is quicker to sort them all than to look through those of all states
 local by_finish = which.dead or which.status == 'completed' or which.status == 'failed'
@@ -91,9 +91,18 @@ table.sort(found, function(one, other)
     end
     return one.q.place .. one.id > other.q.place .. other.id
 end)
+local function told(one)
+    local job = row(one.q, one.id, one.status)
+    local category, code, elsewhere = failure(one.q, one.id, one.status)
+    if elsewhere and job[4][1] then -- the mark comes last: behind all that it is about
+        also(job[4], 'error_category', category, 'error_code', code, 'elsewhere', '1')
+    end
+    return job
+end
+
 local rows = {}
 for place = 1, math.min(ask.limit, #found) do
     local one = found[place]
-    rows[place] = {row(one.q, one.id, one.status), whole(one.number), one.at and whole(one.at) or false}
+    rows[place] = {told(one), whole(one.number), one.at and whole(one.at) or false}
 end
 return rows

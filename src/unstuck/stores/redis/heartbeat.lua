@@ -48,8 +48,9 @@ for place in ipairs(ask.queues) do
     local q = queue(place)
     for _, id in ipairs(redis.call('ZRANGE', q.base .. 'unstuck:leases', 0, -1)) do
         local facts = redis.call('HMGET', q.base .. id, 'pb', 'fence', 'leased', 'ats')
-        if facts[1] == me and active(q)[id] and ours(facts[3], facts[4]) and not named[place .. ' ' .. id .. ' ' .. facts[2]] then
-            strangers[#strangers + 1] = {place, id, facts[2]}
+        local fence = as_number(facts[2]) and whole(as_number(facts[2]))
+        if facts[1] == me and fence and active(q)[id] and ours(facts[3], facts[4]) and not named[place .. ' ' .. id .. ' ' .. fence] then
+            strangers[#strangers + 1] = {place, id, fence}
         end
     end
 end

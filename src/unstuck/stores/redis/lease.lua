@@ -44,7 +44,7 @@ local function take(q, found, lease)
     for at = 1, #row, 2 do
         facts[row[at]] = row[at + 1]
     end
-    local there = facts.name
+    local there = facts.name or not gone(q, id)
     if there and found.place ~= '0' and not q.laned then
         gather(q, 'leave', id)
     elseif not leave(q, id, facts.lane) or not there then
@@ -54,7 +54,7 @@ local function take(q, found, lease)
         return
     end
     if not facts.policy then -- a job of somebody else's
-        redis.call('ZADD', q.base .. 'unstuck:all', 'NX', whole((tonumber(facts.timestamp) or now) * 1000), id)
+        redis.call('ZADD', q.base .. 'unstuck:all', 'NX', whole((as_number(facts.timestamp) or now) * 1000), id)
     end
     if facts.defa then
         fail_unrun(q, id, facts.defa)
@@ -65,7 +65,7 @@ local function take(q, found, lease)
         row = redis.call('HGETALL', key)
     end
     gather(q, 'start', id)
-    local fence, starts = next_fence(facts.fence), whole((facts.ats or 0) + 1)
+    local fence, starts = next_fence(facts.fence), whole((as_number(facts.ats) or 0) + 1)
     local ends = hold(q, id, fence, ask.owner, lease)
     redis.call('HSET', key, 'fence', fence, 'leased', starts .. ' ' .. found.place .. ties(facts), 'ats', starts, 'processedOn',
         time, 'pb', ask.owner)

@@ -9,11 +9,14 @@ from typing import Any
 from unstuck.model import Event, Filter, Job, Ref, Worker
 from unstuck.store import Counts, Page
 from unstuck.stores import listing
-from unstuck.stores.redis import rows
+from unstuck.stores.redis import options, rows
 from unstuck.stores.redis.lines import Lines, Queues
-from unstuck.stores.telling import CANCELLED, MOST_BROKEN
+from unstuck.stores.telling import CANCELLED, MOST_BROKEN, broken, edited
+from unstuck.stores.values import at, instant, json_text, worker
 
-Found = tuple[Job, tuple[int, ...]]  # with the numbers that are its place in a listing
+# With the numbers that are its place in a listing. A job of which only the entry is left has no more than a name.
+Found = tuple[Job | Ref, tuple[int, ...]]
+_GONE = "only its entry is left: its data was evicted or deleted"
 
 
 async def find(
@@ -32,8 +35,10 @@ async def find(
     ]
 
 
-def page(found: Sequence[Found], limit: int) -> Page:
-    jobs = [job for job, _ in found]
+def page(found: Sequence[Found], which: Filter, limit: int) -> Page:
+    gone = [(job, _GONE) for job, _ in found if isinstance(job, Ref)]
+    jobs = [job for job, _ in found if isinstance(job, Job)]
+    jobs = listing.readable(which, jobs, gone, fix="enqueue it again")
     return Page(jobs, None if len(found) < limit else ".".join(str(number) for number in found[-1][1]))
 
 
@@ -52,7 +57,7 @@ async def count(lines: Lines, names: Sequence[str]) -> list[Counts]:
 
 async def verify(lines: Lines, names: Sequence[str]) -> list[str]:
     found = await lines.run("verify", names, limit=MOST_BROKEN)
-    return [f"{rule.decode()}: job {id_.decode()} of queue {queue.decode()}" for rule, queue, id_ in found]
+    return [broken(*map(bytes.decode, row)) for row in found]
 
 
 async def workers(lines: Lines) -> list[Worker]:
@@ -66,8 +71,15 @@ async def workers(lines: Lines) -> list[Worker]:
     )
     began, known = dict(_pairs(since)), dict(_pairs(facts))
     return [
-        rows.worker(known[id_], began.get(id_), float(score)) for id_, score in _pairs(seen) if id_ in known
+        worker(known[id_], at(began.get(id_, score)), at(score))
+        for id_, score in _pairs(seen)
+        if id_ in known
     ]
+
+
+async def slots(lines: Lines) -> dict[str, datetime]:
+    found = await lines.ask("HGETALL", lines.place.own("slots"))
+    return {name.decode(): at(slot) for name, slot in sorted(_pairs(found))}
 
 
 async def events(lines: Lines, names: Sequence[str], behind: int, limit: int) -> list[Event]:
@@ -96,17 +108,16 @@ async def job_events(lines: Lines, job: Ref, behind: int, limit: int) -> list[Ev
 
 async def cancel(lines: Lines, refs: Sequence[Ref]) -> int:
     queues = Queues()
-    facts = {"error": rows.json_text(CANCELLED), "message": CANCELLED.message}
+    facts = {"error": json_text(CANCELLED), "message": CANCELLED.message}
     return int(await lines.run("cancel", queues, refs=_refs(refs, queues), **facts))
 
 
 async def edit(lines: Lines, refs: Sequence[Ref], priority: int | None, run_at: datetime | None) -> int:
     queues = Queues()
-    changed = {"priority": priority, "run_at": run_at}
     facts: dict[str, Any] = {
-        "priority": None if priority is None else rows.their_priority(priority),
-        "run_at": None if run_at is None else rows.instant(run_at),
-        "details": rows.json_text({name: value for name, value in changed.items() if value is not None}),
+        "priority": None if priority is None else options.their_priority(priority),
+        "run_at": None if run_at is None else instant(run_at),
+        "details": json_text(edited(priority, run_at)),
     }
     return int(await lines.run("edit", queues, refs=_refs(refs, queues), **facts))
 

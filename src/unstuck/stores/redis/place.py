@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlunsplit
 from redis.asyncio.connection import parse_url
 
 from unstuck.errors import ConfigError
+from unstuck.stores.address import refuse_fragment, take_events
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,60}|\{[A-Za-z0-9_.-]{1,60}\}")
 _DATABASE = re.compile(r"/?|/[0-9]{1,4}")
@@ -90,7 +91,7 @@ def place(parts: SplitResult, shown: str) -> Place:
     """What a ``redis://``, ``rediss://`` or ``unix://`` URL means."""
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     prefix = options.pop("prefix", "bull")
-    events = options.pop("events", "exceptional")
+    all_events = take_events(options)
     careless = options.pop("careless", "no")
     cluster = options.pop("cluster", "no")
     if cluster not in ("no", "yes"):
@@ -106,8 +107,6 @@ def place(parts: SplitResult, shown: str) -> Place:
             f"store option prefix={prefix[:60]!r} is not allowed: up to 60 letters, digits, dots, dashes and "
             "underscores, all of them in braces if they are to keep a cluster's keys together"
         )
-    if events not in ("exceptional", "all"):
-        raise ConfigError(f"store option events={events!r} is not allowed: exceptional (the default) or all")
     if careless not in ("no", "yes"):
         raise ConfigError(
             f"store option careless={careless!r} is not allowed: no (the default), or yes to use a server whose "
@@ -127,15 +126,14 @@ def place(parts: SplitResult, shown: str) -> Place:
         raise ConfigError(
             f"store {shown} is one server by its socket: a cluster is redis://host:6379?cluster=yes"
         )
-    if parts.fragment:
-        raise ConfigError(f"store {shown} has a '#': write it as %23 if it is part of the password")
+    refuse_fragment(parts, shown)
     try:
         connect = parse_url(
             urlunsplit((parts.scheme, parts.netloc, parts.path, urlencode(options), "")),
         )
     except (ValueError, TypeError):
         raise ConfigError(f"store {shown} is no address of a Redis server: redis://host:6379/0") from None
-    return Place(dict(connect), prefix, events == "all", careless == "yes", cluster == "yes", int(replicas))
+    return Place(dict(connect), prefix, all_events, careless == "yes", cluster == "yes", int(replicas))
 
 
 def _check_tls(scheme: str, options: Mapping[str, str]) -> None:

@@ -1,10 +1,10 @@
 -- reclaim: take over leases that ran out, the longest silent first. The attempt was counted when the job was leased.
--- needs: line, hold, follow, sweep
+-- needs: line, hold, follow, forget, sweep
 local FUTURE = 60000 -- a beat from further ahead means that the clock was put back
 
 -- When a holder was last heard: his last beat, or his start.
 local function heard(beat, start)
-    return math.max(tonumber(beat or '0'), tonumber(start or '0'))
+    return math.max(as_number(beat) or 0, as_number(start) or 0)
 end
 
 local function remove(q, id)
@@ -45,14 +45,14 @@ local function adopt(q)
     end
     for id in pairs(active(q)) do
         if adopted < ask.limit and not redis.call('ZSCORE', leases, id) then
-            local facts = redis.call('HMGET', q.base .. id, 'name', 'pb', 'heartbeat_at', 'processedOn', 'ats')
-            local seen = heard(facts[3], facts[4])
-            if not facts[1] then -- an entry whose job is gone
+            local facts = redis.call('HMGET', q.base .. id, 'pb', 'heartbeat_at', 'processedOn', 'ats')
+            local seen = heard(facts[2], facts[3])
+            if gone(q, id) then -- an entry whose job is gone
                 remove(q, id)
             elseif seen < now - ask.grace and redis.call('EXISTS', q.base .. id .. ':lock') == 0 then
-                redis.call('HSET', q.base .. id, 'leased', (facts[5] or '') .. ' - tied')
+                redis.call('HSET', q.base .. id, 'leased', (facts[4] or '') .. ' - tied')
                 redis.call('HSETNX', q.base .. id, 'fence', time)
-                grant(id, facts[2] or 'unknown', ask.grace)
+                grant(id, facts[1] or 'unknown', ask.grace)
             end
         end
     end
@@ -80,9 +80,9 @@ for place in ipairs(ask.queues) do
     local mine = 0
     for at = 1, #some, 2 do
         local id, ends = some[at], tonumber(some[at + 1])
-        local facts = redis.call('HMGET', q.base .. id, 'pb', 'heartbeat_at', 'processedOn', 'name')
+        local facts = redis.call('HMGET', q.base .. id, 'pb', 'heartbeat_at', 'processedOn')
         local lapsed = not ask.of and ends + deaf(heard(facts[2], facts[3])) < now or ask.of and facts[1] == ask.of
-        if not facts[4] and active(q)[id] then
+        if active(q)[id] and gone(q, id) then
             remove(q, id)
         elseif lapsed and active(q)[id] then
             found[#found + 1] = {q, id, ends}

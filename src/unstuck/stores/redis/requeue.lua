@@ -1,6 +1,6 @@
 -- requeue: make finished jobs pending again with fresh budgets. The fence goes on, so old leases stay refused.
 -- needs: line, match, finished
-local found = finished(ask.limit)
+local found = finished(ask.limit, true)
 for _, one in ipairs(found) do
     local q, id = one.q, one.id
     local facts = redis.call('HMGET', q.base .. id, 'priority', 'lane')
@@ -8,7 +8,7 @@ for _, one in ipairs(found) do
     redis.call('SREM', q.base .. 'unstuck:cancelled', id)
     redis.call('HDEL', q.base .. id, 'finishedOn', 'processedOn', 'returnvalue', 'failedReason', 'stage', 'progress')
     redis.call('HSET', q.base .. id, 'run_at', whole(now), 'delay', 0, 'atm', 0, 'crashes', 0)
-    stand(q, id, tonumber(facts[1]) or 0, now, facts[2])
+    stand(q, id, as_number(facts[1]) or 0, now, facts[2])
     say(q, 'waiting', id, 'prev', one.set)
     tell(q, id, 'requeued', '{}')
 end

@@ -33,7 +33,7 @@ local function go_back(q, id, delay, leased)
         say(q, 'delayed', id, 'delay', whole(now + delay))
     else
         local facts, place = redis.call('HMGET', q.base .. id, 'priority', 'lane'), string.match(leased, ' (%S+)')
-        stand(q, id, tonumber(facts[1]) or 0, due_at(q, id), facts[2] or nil, tonumber(place))
+        stand(q, id, as_number(facts[1]) or 0, due_at(q, id), facts[2] or nil, tonumber(place))
         say(q, 'waiting', id, 'prev', 'active')
     end
 end
@@ -43,7 +43,7 @@ local function settle(outcome, facts)
     local key, set = q.base .. id, FINISHED[word]
     let_go(q, id)
     local settled = word .. ' ' .. facts[FENCE]
-    local attempts = whole((facts[ATTEMPTS] or 0) + (word == 'released' and 0 or 1))
+    local attempts = whole((as_number(facts[ATTEMPTS]) or 0) + (word == 'released' and 0 or 1))
     if set == 'completed' then
         redis.call('HSET', key, 'settled', settled, 'atm', attempts, 'finishedOn', time, 'returnvalue',
             outcome[6] or 'null')

@@ -13,13 +13,13 @@ import msgspec
 
 from unstuck.errors import StoreError
 from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Worker
-from unstuck.store import Blind, Counts, Enqueued, Page, Pulse, Reclaimed, Share
+from unstuck.store import GRACE, Blind, Counts, Enqueued, Page, Pulse, Reclaimed, Share
 from unstuck.stores import listing
 from unstuck.stores.redis import bell, operate, rows
 from unstuck.stores.redis.place import Place
-from unstuck.stores.redis.rows import milliseconds
 from unstuck.stores.redis.store import RedisStore, recorded
 from unstuck.stores.telling import MOST_BROKEN
+from unstuck.stores.values import instant, milliseconds
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -118,7 +118,7 @@ class SpreadStore(RedisStore):
         *,
         of: str | None = None,
         blind: Sequence[Blind] = (),
-        grace: float = 3600.0,
+        grace: float = GRACE,
     ) -> Reclaimed:
         names = await self._opened().queues() if queues is None else list(queues)
         # If one cannot be reached nothing is taken of the others, so that the reaper knows that it was blind.
@@ -134,7 +134,7 @@ class SpreadStore(RedisStore):
         return Reclaimed(jobs, adopted, min(ends, default=None))
 
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
-        facts = {"schedule": schedule, "slot": rows.instant(slot), "jobs": [], "abroad": self._texts(jobs)}
+        facts = {"schedule": schedule, "slot": instant(slot), "jobs": [], "abroad": self._texts(jobs)}
         fired = bool(await self._opened().run_safely("tick", (), routine=self._place.all_events, **facts))
         if fired and jobs:
             await self._deliver_soon(None)
@@ -164,7 +164,7 @@ class SpreadStore(RedisStore):
         names = dict.fromkeys(await operate.queues(lines, which))
         answers = await _each(names, lambda name, _: operate.find(lines, [name], which, limit, cursor))
         found = sorted((one for some in answers.values() for one in some), key=_place, reverse=True)
-        return operate.page(_cut(found, limit, _place), limit)
+        return operate.page(_cut(found, limit, _place), which, limit)
 
     async def count(self) -> list[Counts]:
         lines = self._opened()

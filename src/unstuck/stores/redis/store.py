@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -26,26 +25,16 @@ from unstuck.model import (
     Worker,
     failed,
 )
-from unstuck.store import (
-    Blind,
-    Bucket,
-    Clock,
-    Counts,
-    Enqueued,
-    Finding,
-    Grant,
-    Page,
-    Pulse,
-    Reclaimed,
-    Share,
-)
+from unstuck.store import GRACE, Blind, Clock, Counts, Enqueued, Finding, Page, Pulse, Reclaimed, Share
+from unstuck.stores.listing import behind
 from unstuck.stores.redis import bell, leasing, operate, rows
 from unstuck.stores.redis.checkup import checkup, read_infos
 from unstuck.stores.redis.lines import Lines, Queues
 from unstuck.stores.redis.place import Place
-from unstuck.stores.redis.rows import milliseconds
 from unstuck.stores.redis.stranded import stranded
 from unstuck.stores.telling import COUNTED_PLACES, REMEMBER_WORKERS, UNREADABLE, reaped, told
+from unstuck.stores.values import at, instant, json_text, milliseconds, worker_text
+from unstuck.tokens import Bucket, Grant
 
 log = logging.getLogger("unstuck.redis")
 
@@ -62,13 +51,11 @@ class RedisStore:
         try:
             await self._lines.ask_server("PING")
         except BaseException:
-            await self.__aexit__(None, None, None)
+            await self.__aexit__()
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         lines, self._lines = self._lines, None
         if lines is not None:
             await lines.close()
@@ -90,7 +77,7 @@ class RedisStore:
     async def clock(self) -> Clock:
         infos = await read_infos(self._opened())
         seconds, micro = await self._opened().ask_server("TIME")
-        now = rows.at(int(seconds) * 1000 + int(micro) / 1000)
+        now = at(int(seconds) * 1000 + int(micro) / 1000)
         return Clock(now, max(0.001, min(float(info.get("uptime_in_seconds", "0")) for info in infos)))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -143,9 +130,7 @@ class RedisStore:
             "settle",
             queues,
             outcomes=[rows.outcome(outcome, queues[outcome.lease.queue]) for outcome in outcomes],
-            events=[
-                [n + 1, type_, rows.json_text(details)] for n, type_, details in told(outcomes, all_events)
-            ],
+            events=[[n + 1, type_, json_text(details)] for n, type_, details in told(outcomes, all_events)],
             counts=[[n + 1, name] for n, outcome in enumerate(outcomes) if (name := reaped(outcome))],
             follow=[self._new(outcome.then, queues) for outcome in outcomes],
             routine=all_events,
@@ -162,7 +147,7 @@ class RedisStore:
         *,
         of: str | None = None,
         blind: Sequence[Blind] = (),
-        grace: float = 3600.0,
+        grace: float = GRACE,
     ) -> Reclaimed:
         names = await self._opened().queues() if queues is None else list(queues)
         spans = [[milliseconds(span.since), milliseconds(span.until)] for span in blind]
@@ -193,11 +178,14 @@ class RedisStore:
 
     async def slot(self, schedule: str) -> datetime | None:
         found = await self._opened().ask("HGET", self._place.own("slots"), schedule)
-        return None if found is None else rows.at(found)
+        return None if found is None else at(found)
+
+    async def slots(self) -> dict[str, datetime]:
+        return await operate.slots(self._opened())
 
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
         queues = Queues()
-        facts = {"schedule": schedule, "slot": rows.instant(slot), "jobs": self._new(jobs, queues)}
+        facts = {"schedule": schedule, "slot": instant(slot), "jobs": self._new(jobs, queues)}
         return bool(await self._opened().run_safely("tick", queues, routine=self._place.all_events, **facts))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
@@ -211,7 +199,7 @@ class RedisStore:
             return Page([], None)
         lines = self._opened()
         found = await operate.find(lines, await operate.queues(lines, which), which, limit, cursor)
-        return operate.page(found, limit)
+        return operate.page(found, which, limit)
 
     async def count(self) -> list[Counts]:
         return await operate.count(self._opened(), await self._opened().queues())
@@ -226,10 +214,9 @@ class RedisStore:
         return await operate.workers(self._opened())
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
-        behind = int(after) if after is not None and after.isdecimal() else 0
         if job is not None:
-            return await operate.job_events(self._opened(), job, behind, limit)
-        return await self._events(behind, limit)
+            return await operate.job_events(self._opened(), job, behind(after), limit)
+        return await self._events(behind(after), limit)
 
     async def requeue(self, which: Filter, limit: int = 1000) -> int:
         return await self._finished("requeue", which, limit)
@@ -293,5 +280,4 @@ class RedisStore:
 
 def recorded(worker: Worker) -> dict[str, Any]:
     """What heartbeat.lua writes down of a worker, and for how long it is remembered."""
-    facts = rows.json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
-    return {"facts": facts, "remember": milliseconds(REMEMBER_WORKERS)}
+    return {"facts": worker_text(worker), "remember": milliseconds(REMEMBER_WORKERS)}

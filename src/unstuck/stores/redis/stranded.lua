@@ -20,7 +20,7 @@ for list, command in pairs(LISTS) do
     complete = complete and #some < ask.most
     for _, id in ipairs(some) do
         places[id] = list
-        if redis.call('EXISTS', q.base .. id) == 0 then
+        if gone(q, id) then
             note('missing', id)
         end
     end
@@ -29,8 +29,7 @@ for id in pairs(active(q)) do
     local left = redis.call('PTTL', q.base .. id .. ':lock')
     if left == -1 then
         note('held', id)
-    elseif left == -2 and not redis.call('ZSCORE', q.base .. 'unstuck:leases', id)
-        and redis.call('EXISTS', q.base .. id) == 1 then
+    elseif left == -2 and not redis.call('ZSCORE', q.base .. 'unstuck:leases', id) and not gone(q, id) then
         note('stalled', id)
     end
 end
@@ -41,7 +40,7 @@ for _, id in ipairs(ask.locked) do
     end
 end
 for _, id in ipairs(complete and ask.ids or {}) do
-    if not places[id] and redis.call('HEXISTS', q.base .. id, 'name') == 1 then
+    if not places[id] and not gone(q, id) then
         note('unlisted', id)
     end
 end
@@ -54,7 +53,7 @@ end
 for _, id in ipairs(redis.call('ZRANGE', q.base .. 'waiting-children', 0, ask.most - 1)) do
     for _, child in ipairs(redis.call('SRANDMEMBER', q.base .. id .. ':dependencies', 100)) do
         local base, other = string.match(child, '^(.*:)([^:]+)$')
-        if base == q.base and (places[other] == 'failed' or redis.call('EXISTS', child) == 0) then
+        if base == q.base and (places[other] == 'failed' or gone(q, other)) then
             note('childless', id)
             break
         end

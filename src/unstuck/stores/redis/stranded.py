@@ -26,7 +26,7 @@ _KINDS = {
     "missing": (
         "failure",
         "entries of queue {queue} have no job: it was removed by hand, evicted or lost",
-        "a worker of ours that takes {queue} removes them",
+        "enqueue them again; a worker of ours that takes {queue} removes entries when they are due, or at its look at 1,000 jobs a minute",
     ),
     "unlisted": (
         "failure",

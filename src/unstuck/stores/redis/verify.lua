@@ -14,22 +14,22 @@ for place in ipairs(ask.queues) do
     for set, command in pairs(PLACES) do
         local last
         for _, id in ipairs(redis.call(command, q.base .. set, 0, -1)) do
-            local facts = redis.call('HMGET', q.base .. id, 'name', 'fence', 'leased', 'finishedOn', 'atm', 'crashes', 'settled',
+            local facts = redis.call('HMGET', q.base .. id, 'fence', 'leased', 'finishedOn', 'atm', 'crashes', 'settled',
                 'failedReason', 'priority')
-            unless(facts[1], 'an entry has its job (' .. set .. ')', q, id)
+            unless(not gone(q, id), 'an entry has its job (' .. set .. ')', q, id)
             unless(not seen[id], 'a job is in one place', q, id)
             seen[id] = true
-            local fence, attempts = tonumber(facts[2] or '0'), tonumber(facts[5] or '0') + (set == 'active' and 1 or 0)
+            local fence, attempts = as_number(facts[1]) or 0, (as_number(facts[4]) or 0) + (set == 'active' and 1 or 0)
             local finished = set == 'completed' or set == 'failed'
-            unless(set ~= 'active' or not facts[3] or fence > 0, 'a processing job has an owner and a fence', q, id)
-            unless(finished == (facts[4] and true or false), 'finished means finished_at, and nothing else does', q, id)
-            unless(tonumber(facts[6] or '0') <= attempts, 'crashes are attempts', q, id)
-            unless(tonumber(string.match(facts[7] or '0', '%d+$')) <= fence, 'no lease was ended that was not granted', q, id)
-            unless(set ~= 'failed' or facts[8], 'a failed job says why', q, id)
-            if set == 'prioritized' and facts[9] then
+            unless(set ~= 'active' or not facts[2] or fence > 0, 'a processing job has an owner and a fence', q, id)
+            unless(finished == (facts[3] and true or false), 'finished means finished_at, and nothing else does', q, id)
+            unless((as_number(facts[5]) or 0) <= attempts, 'crashes are attempts', q, id)
+            unless((as_number(string.match(facts[6] or '', '%d+$')) or 0) <= fence, 'no lease was ended that was not granted', q, id)
+            unless(set ~= 'failed' or facts[7], 'a failed job says why', q, id)
+            if set == 'prioritized' and facts[8] then
                 local score = tonumber(redis.call('ZSCORE', q.base .. set, id))
                 local class, run_at = math.floor(score / SPAN), due_at(q, id)
-                unless(class == tonumber(facts[9]), 'a place in line is that of its priority', q, id)
+                unless(class == as_number(facts[8]), 'a place in line is that of its priority', q, id)
                 unless(not last or last[1] ~= class or last[2] <= run_at, 'those that were due first stand first', q, id)
                 last = {class, run_at}
             end
@@ -43,7 +43,7 @@ for place in ipairs(ask.queues) do
     end
     for _, text in ipairs(redis.call('ZRANGE', q.base .. 'unstuck:events', 0, -1)) do
         local id = cjson.decode(string.match(text, '^%d+ %d+ (.*)$'))[2]
-        unless(id == cjson.null or redis.call('EXISTS', q.base .. id) == 1, 'events die with their job', q, id)
+        unless(id == cjson.null or not gone(q, id), 'events die with their job', q, id)
     end
 end
 return broken

@@ -10,7 +10,7 @@ import apsw
 
 from unstuck.stores.sqlite.connection import connect
 from unstuck.stores.sqlite.plainly import speaking_plainly
-from unstuck.stores.sqlite.rows import json_text
+from unstuck.stores.values import json_text
 
 EVERY = 0.006
 

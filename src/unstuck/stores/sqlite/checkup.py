@@ -7,9 +7,11 @@ import stat
 from pathlib import Path
 
 from unstuck.store import Finding
+from unstuck.stores.sqlite.connection import MIGRATIONS
+from unstuck.stores.sqlite.migrate import missing
 from unstuck.stores.sqlite.writer import Transaction
 from unstuck.stores.statements import statements
-from unstuck.stores.telling import MOST_BROKEN
+from unstuck.stores.telling import MOST_BROKEN, broken
 
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "ceph", "glusterfs")
 
@@ -20,17 +22,18 @@ def checkup(tx: Transaction, path: str) -> list[Finding]:
 
 def verify(tx: Transaction) -> list[str]:
     """Broken rules, in words; an empty list is what one hopes for."""
-    broken = [
-        f"{rule}: job {id_} of queue {queue}" for rule, queue, id_ in tx.rows("verify", limit=MOST_BROKEN)
-    ]
-    return broken + [finding.what for finding in _pages(tx) if finding.level != "ok"]
+    found = [broken(*row) for row in tx.rows("verify", limit=MOST_BROKEN)]
+    return found + [finding.what for finding in _pages(tx) if finding.level != "ok"]
 
 
 def _schema(tx: Transaction) -> list[Finding]:
     [(version,)] = tx.text("PRAGMA user_version")
-    newest = len(statements("unstuck.stores.sqlite.migrations", ".sql"))
+    newest = len(statements(MIGRATIONS, ".sql"))
     if version < newest:
         return [Finding("warning", f"schema version {version} of {newest}", "run: unstuck init")]
+    if gone := missing(tx):
+        told = f"indexes that are missing: {', '.join(gone)}: jobs are found slowly, or twice"
+        return [Finding("failure", told, "run: unstuck init")]
     return [Finding("ok", f"schema version {version}")]
 
 

@@ -13,8 +13,10 @@ import apsw
 
 from unstuck.errors import ConfigError, SchemaError
 from unstuck.stores.sqlite.plainly import speaking_plainly
+from unstuck.stores.statements import statements
 
 APPLICATION = 0x756E7374  # "unst", in the file's header: tells our files from other people's
+MIGRATIONS = "unstuck.stores.sqlite.migrations"
 PATIENCE = 60.0  # seconds to wait for other processes' writes before giving up
 _creating = threading.Lock()  # nobody opens the file between its creation and the close that follows
 
@@ -57,11 +59,23 @@ def connect(path: str) -> apsw.Connection:
 def _must_be_ours(connection: apsw.Connection) -> None:
     """Another program's database is not even switched to WAL."""
     # In one statement, because another process may be creating the tables at this moment.
-    both = "SELECT application_id, EXISTS (SELECT 1 FROM sqlite_schema) FROM pragma_application_id"
-    [(application, used)] = connection.execute(both)
+    all_three = (
+        "SELECT application_id, user_version, EXISTS (SELECT 1 FROM sqlite_schema) "
+        "FROM pragma_application_id, pragma_user_version"
+    )
+    [(application, version, used)] = connection.execute(all_three)
     if used and application != APPLICATION:
         raise SchemaError(
             f"store file {connection.filename!r} belongs to another program: give the queue a file of its own"
+        )
+    refuse_newer(version)
+
+
+def refuse_newer(version: int) -> None:
+    newest = len(statements(MIGRATIONS, ".sql"))
+    if version > newest:
+        raise SchemaError(
+            f"the store's schema is version {version}, this release knows up to {newest}: upgrade unstuck"
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from unstuck.model import Filter, Status
 from unstuck.stores.listing import by_finish, place
-from unstuck.stores.sqlite.rows import json_text, milliseconds
+from unstuck.stores.values import json_text, milliseconds
 
 Params = dict[str, Any]
 
@@ -35,9 +35,9 @@ def matching(which: Filter, now: int) -> tuple[str, Params]:
     if which.owner is not None:
         term("owner = :owner", owner=which.owner)
     if which.category is not None:
-        term("error ->> '$.category' = :category", category=str(which.category))
+        term(f"{_ERROR} ->> '$.category' = :category", category=str(which.category))
     if which.code is not None:
-        term("error ->> '$.code' = :code", code=which.code)
+        term(f"{_ERROR} ->> '$.code' = :code", code=which.code)
     if which.older_than is not None:
         term("finished_at < :before", before=now - milliseconds(which.older_than))
     return " AND ".join(terms), params
@@ -54,6 +54,7 @@ def order(which: Filter, cursor: str | None) -> tuple[str, str, Params]:
     return columns, "seq < :seq", {"seq": seq}
 
 
+_ERROR = "(CASE WHEN json_valid(error) THEN error END)"  # one that somebody edited must not fail all others
 _STATUS = {
     Status.PENDING: "status = 'pending'",
     Status.PROCESSING: "status = 'processing'",

@@ -1,2 +1,2 @@
 -- find: jobs that match, newest first.
-SELECT seq, {job} FROM job WHERE {matching} ORDER BY {order} LIMIT :limit
+SELECT seq, finished_at, queue, id, {job} FROM job WHERE {matching} ORDER BY {order} LIMIT :limit

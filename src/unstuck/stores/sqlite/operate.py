@@ -4,31 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from unstuck.model import Event, Filter, Ref, Worker
-from unstuck.store import Bucket, Counts, Page
-from unstuck.stores.listing import by_finish
+from unstuck.model import Event, Filter, Job, Ref, Worker
+from unstuck.store import Counts, Page
+from unstuck.stores.counting import by_kind, counts
+from unstuck.stores.listing import behind, by_finish, readable
 from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.filters import matching, order
-from unstuck.stores.sqlite.steps import tell, tell_queue
-from unstuck.stores.sqlite.writer import Transaction
-from unstuck.stores.telling import CANCELLED, COUNTED_PLACES
+from unstuck.stores.sqlite.steps import UNREADABLE_BY, tell, tell_queue
+from unstuck.stores.sqlite.writer import Row, Transaction
+from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, edited
+from unstuck.stores.values import at, instant, json_text, worker
+from unstuck.tokens import Bucket
 
 
 def find(tx: Transaction, sql: str, which: Filter, limit: int, cursor: str | None) -> Page:
     condition, params = matching(which, tx.now)
-    by, behind, place = order(which, cursor)
-    text = sql.format(job=rows.JOB, matching=f"{condition} AND {behind}", order=by)
-    found = tx.text(text, **params, **place, limit=limit)
-    jobs = [rows.job(text) for _, text in found]
+    by, beyond, place = order(which, cursor)
+    asked = params | place | {"limit": limit}
+    terms = {"matching": f"{condition} AND {beyond}", "order": by}
+    try:
+        found = tx.text(sql.format(job=rows.JOB, **terms), **asked)
+        jobs = [rows.job(text) for *_, text in found]
+    except UNREADABLE_BY:
+        found = tx.text(sql.format(job="NULL", **terms), **asked)
+        jobs = _readable(tx, which, found)
     if len(found) < limit or not found:
         return Page(jobs, None)
-    last = str(found[-1][0])
-    finished_at = jobs[-1].finished_at
-    if by_finish(which) and finished_at is not None:
-        last = f"{rows.instant(finished_at)}.{last}"
-    return Page(jobs, last)
+    seq, finished_at, *_ = found[-1]
+    return Page(jobs, f"{finished_at}.{seq}" if by_finish(which) else str(seq))
+
+
+def _readable(tx: Transaction, which: Filter, found: Sequence[Row]) -> list[Job]:
+    """Those of a listing that can be read, each by itself."""
+    jobs, others = [], []
+    for seq, _, queue, id_, _ in found:
+        try:
+            jobs += rows.jobs(tx.value("read", seqs=json_text([seq])))
+        except UNREADABLE_BY as error:
+            others.append((Ref(queue, id_), str(error)))
+    return readable(which, jobs, others)
 
 
 def requeue(tx: Transaction, sql: str, which: Filter, limit: int) -> int:
@@ -59,11 +74,10 @@ def cancel(tx: Transaction, refs: Sequence[Ref]) -> int:
 
 
 def edit(tx: Transaction, refs: Sequence[Ref], priority: int | None, run_at: datetime | None) -> int:
-    when = None if run_at is None else rows.instant(run_at)
-    named = rows.json_text([(ref.id, ref.queue) for ref in refs])
+    when = None if run_at is None else instant(run_at)
+    named = json_text([(ref.id, ref.queue) for ref in refs])
     found = tx.rows("edit", refs=named, priority=priority, run_at=when, now=tx.now)
-    changed = {"priority": priority, "run_at": run_at}
-    tell(tx, [("edited", Ref(*row), {k: v for k, v in changed.items() if v is not None}) for row in found])
+    tell(tx, [("edited", Ref(*row), edited(priority, run_at)) for row in found])
     return len(found)
 
 
@@ -89,28 +103,17 @@ def resume(tx: Transaction, queue: str) -> bool:
 
 
 def count(tx: Transaction) -> list[Counts]:
-    kinds: dict[str, dict[str, Any]] = {}
-    for queue, kind, number in tx.rows("count", now=tx.now):
-        of_queue = kinds.setdefault(queue, {})
-        of_queue[kind] = number / 1000 if kind == "waited" else of_queue.get(kind, 0) + number
-    totals: dict[str, dict[str, int]] = {}
-    for queue, name, value in tx.rows("counters"):
-        totals.setdefault(queue, {})[name] = value
-    paused: dict[str, str] = dict(tx.rows("queues"))
-    return [
-        Counts(queue=queue, **kinds.get(queue, {}), paused=paused.get(queue), totals=totals.get(queue, {}))
-        for queue in sorted(kinds.keys() | totals.keys() | paused.keys())
-    ]
+    return counts(by_kind(tx.rows("count", now=tx.now)), tx.rows("counters"), tx.rows("queues"))
 
 
 def workers(tx: Transaction) -> list[Worker]:
-    return [rows.worker(row) for row in tx.rows("workers")]
+    return [worker(facts, at(started), at(seen)) for started, seen, facts in tx.rows("workers")]
 
 
 def events(tx: Transaction, after: str | None, job: Ref | None, limit: int) -> list[Event]:
-    behind = int(after) if after is not None and after.isdecimal() else 0
+    asked = {"after": behind(after), "limit": limit}
     if job is None:
-        found = tx.rows("events", after=behind, limit=limit)
+        found = tx.rows("events", **asked)
     else:
-        found = tx.rows("job_events", id=job.id, queue=job.queue, after=behind, limit=limit)
+        found = tx.rows("job_events", id=job.id, queue=job.queue, **asked)
     return [rows.event(row) for row in found]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from unstuck.model import Beat, Event, Failure, Job, NewJob, Outcome, Worker
+from unstuck.model import Beat, Event, Failure, Job, NewJob, Outcome
 from unstuck.stores.sqlite.writer import Row
+from unstuck.stores.values import at, instant, json_text, milliseconds
 
 TABLE = "job"
 _TIMES = ("created_at", "run_at", "started_at", "finished_at", "lease_until", "heartbeat_at")
@@ -28,32 +28,11 @@ JOB = f"json_object({', '.join(map(_pair, Job.__struct_fields__))})"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_worker = msgspec.json.Decoder(Worker).decode
 # Not strict: seconds since 1970 become times.
 job = msgspec.json.Decoder(Job, strict=False).decode
 jobs = msgspec.json.Decoder(list[Job], strict=False).decode
 line = msgspec.json.Decoder(list[tuple[int, int]]).decode
 turns = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
-
-
-def moment(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def at(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
-
-
-def instant(when: datetime) -> int:
-    return round(when.timestamp() * 1000)
-
-
-def json_text(value: Any) -> str | None:
-    return None if value is None else _encode(value).decode()
 
 
 def new_row(job: NewJob, now: int) -> Row:
@@ -134,8 +113,3 @@ def event(row: Row) -> Event:
     seq, when, type_, queue, job_id, details = row
     data = {"type": type_, "table": TABLE, "details": _decode(details)}
     return Event(cursor=str(seq), at=at(when), type=type_, queue=queue, job=job_id, data=data)
-
-
-def worker(row: Row) -> Worker:
-    started_at, seen_at, facts = row
-    return msgspec.structs.replace(_worker(facts), started_at=moment(started_at), seen_at=moment(seen_at))

@@ -10,25 +10,15 @@ from typing import Any
 import apsw
 import msgspec
 
-from unstuck.model import (
-    Beat,
-    Job,
-    Lease,
-    NewJob,
-    Outcome,
-    Ref,
-    Settled,
-    Verdict,
-    Word,
-    Worker,
-)
-from unstuck.store import Blind, Enqueued, Grant, Pulse, Reclaimed, Share
+from unstuck.model import Beat, Job, Lease, NewJob, Outcome, Ref, Settled, Verdict, Word, Worker
+from unstuck.store import Blind, Enqueued, Pulse, Reclaimed, Share
 from unstuck.stores.sqlite import rows
-from unstuck.stores.sqlite.rows import json_text, milliseconds
 from unstuck.stores.sqlite.writer import Row, Transaction
 from unstuck.stores.telling import PROMOTE_AT_ONCE, REMEMBER_WORKERS, UNREADABLE, reaped, told
+from unstuck.stores.values import instant, json_text, milliseconds, worker_text
+from unstuck.tokens import Grant
 
-UNREADABLE_BY = (msgspec.DecodeError, UnicodeDecodeError, apsw.SQLError)
+UNREADABLE_BY = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, apsw.SQLError)
 
 
 def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[Enqueued]:
@@ -77,8 +67,7 @@ def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[tuple[i
 
 
 def heartbeat(tx: Transaction, worker: Worker, beats: Sequence[Beat]) -> Pulse:
-    facts = json_text(msgspec.structs.replace(worker, started_at=None, seen_at=None))
-    tx.change("seen", {"id": worker.id, "now": tx.now, "facts": facts})
+    tx.change("seen", {"id": worker.id, "now": tx.now, "facts": worker_text(worker)})
     tx.change("forget_workers", {"before": tx.now - milliseconds(REMEMBER_WORKERS)})
     verdicts = dict.fromkeys((beat.lease for beat in beats), Verdict.HELD)
     if _beat(tx, beats) < len(verdicts):
@@ -150,7 +139,7 @@ def take(tx: Transaction, bucket: str, wanted: int, capacity: int, interval: flo
 
 
 def tick(tx: Transaction, schedule: str, slot: datetime, jobs: Sequence[NewJob], all_events: bool) -> bool:
-    if not tx.change("tick", {"schedule": schedule, "slot": rows.instant(slot)}):
+    if not tx.change("tick", {"schedule": schedule, "slot": instant(slot)}):
         return False
     enqueue(tx, jobs, all_events)
     return True

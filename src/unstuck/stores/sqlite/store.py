@@ -9,31 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from unstuck.errors import StoreUnavailable
 from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Worker
-from unstuck.store import (
-    Blind,
-    Bucket,
-    Clock,
-    Counts,
-    Enqueued,
-    Finding,
-    Grant,
-    Page,
-    Pulse,
-    Reclaimed,
-    Share,
-)
-from unstuck.stores.sqlite import checkup, operate, rows, steps
+from unstuck.store import GRACE, Blind, Clock, Counts, Enqueued, Finding, Page, Pulse, Reclaimed, Share
+from unstuck.stores.sqlite import checkup, lock, operate, rows, steps
 from unstuck.stores.sqlite.bell import Bell
 from unstuck.stores.sqlite.connection import connect, create
-from unstuck.stores.sqlite.migrate import migrate
+from unstuck.stores.sqlite.migrate import complete, migrate
 from unstuck.stores.sqlite.plainly import speaking_plainly
 from unstuck.stores.sqlite.writer import Step, Transaction, Writer
 from unstuck.stores.statements import statements
+from unstuck.stores.values import at, milliseconds
+from unstuck.tokens import Bucket, Grant
 
 T = TypeVar("T")
 MEMORY = ":memory:"
@@ -67,9 +56,7 @@ class SQLiteStore:
         weakref.finalize(asyncio.get_running_loop(), _let_go, self._writer, self._reader)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._open = False
         await self._writer.close()
         self._bell.close()
@@ -82,10 +69,11 @@ class SQLiteStore:
         return SQLiteStore(self._path, all_events=self._all_events)
 
     async def migrate(self) -> None:
-        await self._write(migrate)
+        if not await self._read(complete):
+            await self._write(migrate)
 
     async def clock(self) -> Clock:
-        return await self._read(lambda tx: Clock(rows.at(tx.now)))
+        return await self._read(lambda tx: Clock(at(tx.now)))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not jobs:
@@ -116,7 +104,7 @@ class SQLiteStore:
         *,
         of: str | None = None,
         blind: Sequence[Blind] = (),
-        grace: float = 3600.0,
+        grace: float = GRACE,
     ) -> Reclaimed:
         return await self._write(
             lambda tx: steps.reclaim(tx, queues, seconds, limit, owner, of, blind, grace), durable=False
@@ -134,7 +122,7 @@ class SQLiteStore:
         await self._write(lambda tx: tx.change("give_back", params), durable=False)
 
     async def close(self, bucket: str, seconds: float) -> None:
-        ms = rows.milliseconds(seconds)
+        ms = milliseconds(seconds)
         await self._write(lambda tx: tx.change("close", {"bucket": bucket, "until": tx.now + ms}))
 
     async def bucket(self, name: str) -> Bucket:
@@ -142,7 +130,11 @@ class SQLiteStore:
 
     async def slot(self, schedule: str) -> datetime | None:
         found = await self._read(lambda tx: tx.rows("slot", schedule=schedule))
-        return rows.at(found[0][0]) if found else None
+        return at(found[0][0]) if found else None
+
+    async def slots(self) -> dict[str, datetime]:
+        found = await self._read(lambda tx: tx.rows("slots"))
+        return {name: at(slot) for name, slot in found}
 
     async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
         return await self._write(lambda tx: steps.tick(tx, schedule, slot, jobs, self._all_events))
@@ -160,7 +152,8 @@ class SQLiteStore:
         return await self._read(operate.count)
 
     async def checkup(self) -> list[Finding]:
-        return await self._read(lambda tx: checkup.checkup(tx, self._path))
+        own = await self._read(lambda tx: checkup.checkup(tx, self._path))
+        return own + await asyncio.to_thread(lock.held, self._path)
 
     async def verify(self) -> list[str]:
         return await self._read(checkup.verify)

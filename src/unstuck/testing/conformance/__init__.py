@@ -17,14 +17,17 @@ import pytest
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 from unstuck.testing.conformance.addresses import *
+from unstuck.testing.conformance.attempts import *
 from unstuck.testing.conformance.crowds import *
 from unstuck.testing.conformance.enqueue import *
 from unstuck.testing.conformance.events import *
+from unstuck.testing.conformance.finished import *
 from unstuck.testing.conformance.halt import *
 from unstuck.testing.conformance.heartbeat import *
 from unstuck.testing.conformance.lanes import *
 from unstuck.testing.conformance.lease import *
 from unstuck.testing.conformance.limits import *
+from unstuck.testing.conformance.listing import *
 from unstuck.testing.conformance.looking import *
 from unstuck.testing.conformance.machine import *
 from unstuck.testing.conformance.operate import *

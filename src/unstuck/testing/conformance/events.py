@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from unstuck.model import Filter, Ref, completed, failed, released, retried
 from unstuck.store import Store
-from unstuck.testing.conformance.given import leased, one_leased, trouble
+from unstuck.stores import open_store
+from unstuck.testing.conformance.given import enqueued, leased, one_leased, trouble
 from unstuck.testing.harness import Harness
 
 
@@ -14,7 +17,6 @@ async def types(store: Store, ref: Ref) -> list[str]:
     return [event.type for event in await store.events(job=ref)]
 
 
-@pytest.mark.accepts("REAP-060")
 async def test_exceptional_changes_always_leave_an_event(harness: Harness) -> None:
     job = await one_leased(harness.store, max_attempts=9)
     await harness.store.settle([released(job.lease, why="no token")])
@@ -102,3 +104,29 @@ async def test_a_plain_life_needs_no_events(harness: Harness) -> None:
     await harness.store.settle([completed(job.lease)])
 
     assert await types(harness.store, job.ref) == []
+
+
+async def test_routine_events_are_written_if_the_url_asks_for_them(harness: Harness) -> None:
+    url = f"{harness.url}{'&' if '?' in harness.url else '?'}events=all"
+    async with open_store(url) as store, store.twin() as twin:
+        [ref] = await enqueued(store)
+        [job] = await leased(twin)
+        await store.settle([completed(job.lease)])
+
+        told = await harness.store.events(job=ref)
+
+    assert [event.type for event in told] == ["enqueued", "leased", "completed"]
+    assert told[1].data["details"] == {"fence": job.fence, "owner": "w"}
+
+
+async def test_what_was_edited_is_told(harness: Harness) -> None:
+    refs = await enqueued(harness.store, 2)
+    when = (await harness.store.clock()).now.replace(microsecond=0)
+
+    await harness.store.edit(refs[:1], priority=7)
+    await harness.store.edit(refs[1:], run_at=when)
+
+    [first], [second] = [await harness.store.events(job=ref) for ref in refs]
+    assert (first.type, first.data["details"]) == ("edited", {"priority": 7})
+    assert second.data["details"].keys() == {"run_at"}
+    assert datetime.fromisoformat(second.data["details"]["run_at"]) == when

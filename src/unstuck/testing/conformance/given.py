@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from unstuck.ids import digest, keyed_id, new_id
-from unstuck.model import Category, Failure, Filter, Job, NewJob, Ref, Status
+from unstuck.model import Category, Failure, Filter, Job, NewJob, Ref, Status, completed, failed
 from unstuck.payload import encode
 from unstuck.store import Counts, Share, Store
 
@@ -34,6 +34,20 @@ async def one_leased(store: Store, *, owner: str = "w", seconds: float = 60.0, *
     await enqueued(store, **facts)
     [job] = await leased(store, owner=owner, seconds=seconds)
     return job
+
+
+async def one_of_each(store: Store) -> dict[Status, str]:
+    """One job in each state, by id."""
+    await enqueued(store, 3)
+    done, dead, running = await leased(store, 3)
+    await store.settle([completed(done.lease, 1), failed(dead.lease, trouble())])
+    [waiting] = await enqueued(store)
+    return {
+        Status.PENDING: waiting.id,
+        Status.PROCESSING: running.id,
+        Status.COMPLETED: done.id,
+        Status.FAILED: dead.id,
+    }
 
 
 async def look(store: Store, ref: Ref) -> Job:

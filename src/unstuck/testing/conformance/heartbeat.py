@@ -8,7 +8,7 @@ from unstuck.model import Beat, Lease, Verdict, Worker, completed, released
 from unstuck.testing.conformance.given import enqueued, leased, look, now, one_leased
 from unstuck.testing.harness import Harness
 
-ME = Worker(id="w", host="here", pid=42, queues=("q",), tasks=("task",), concurrency=3)
+ME = Worker(id="w", host="here", pid=42, queues=("q",), tasks=("task",), schedules=("daily",), concurrency=3)
 
 
 @pytest.mark.accepts("EMB-074", "EMB-075", "REAP-041")
@@ -25,6 +25,27 @@ async def test_a_beat_extends_the_lease_from_now_on_and_keeps_the_owner(harness:
     assert stored.heartbeat_at is not None
     assert (stored.lease_until - stored.heartbeat_at).total_seconds() == pytest.approx(300.0, abs=0.01)
     assert abs((stored.lease_until - now()).total_seconds() - 300.0) < 30.0
+
+
+@pytest.mark.accepts("EMB-074", "EMB-075", "EMB-076")
+async def test_a_job_that_is_beaten_for_stays_with_its_worker_beyond_its_first_lease(
+    harness: Harness,
+) -> None:
+    job = await one_leased(harness.store, seconds=300.0)
+    other = await harness.another()
+    for _ in range(4):
+        await harness.age(120)
+        await harness.store.heartbeat(ME, [Beat(job.lease, 300.0)])
+        stored = await look(harness.store, job.ref)
+        assert (stored.owner, stored.lease) == ("w", job.lease)
+        assert stored.lease_until is not None
+        assert abs((stored.lease_until - now()).total_seconds() - 300.0) < 30.0
+        assert await leased(other, owner="other") == []
+        assert (await other.reclaim(None, 30.0, 10, "reaper")).jobs == []
+
+    await harness.age(270)
+    assert await leased(other, owner="other") == []
+    assert (await other.reclaim(None, 30.0, 10, "reaper")).jobs == []
 
 
 async def test_a_beat_may_shorten_the_lease_for_the_next_stage(harness: Harness) -> None:
@@ -129,13 +150,8 @@ async def test_a_beat_records_the_worker(harness: Harness) -> None:
     await harness.store.heartbeat(ME, [])
 
     [worker] = await harness.store.workers()
-    assert (worker.id, worker.host, worker.pid, worker.queues, worker.tasks) == (
-        "w",
-        "here",
-        42,
-        ("q",),
-        ("task",),
-    )
+    assert (worker.id, worker.host, worker.pid) == ("w", "here", 42)
+    assert (worker.queues, worker.tasks, worker.schedules) == (("q",), ("task",), ("daily",))
     assert worker.started_at is not None
     assert worker.seen_at is not None
     assert (worker.seen_at - worker.started_at).total_seconds() == pytest.approx(100.0, abs=30.0)

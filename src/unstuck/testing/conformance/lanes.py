@@ -106,6 +106,38 @@ async def test_jobs_without_a_lane_are_no_lane(harness: Harness) -> None:
     assert len(await turn(harness.store, 3, per_lane=1)) == 2
 
 
+async def test_a_lane_with_nothing_running_is_not_starved_by_jobs_without_one(harness: Harness) -> None:
+    """Each round brings more urgent jobs than are done. Ahead of the lane's are those of the first nine, and no others."""
+    await enqueued(harness.store, lane="a")
+    for rounds in range(15):
+        await enqueued(harness.store, 3, priority=9)
+        jobs = await turn(harness.store, 2, per_lane=2)
+        await harness.store.settle([completed(job.lease) for job in jobs])
+        if "a" in lanes(jobs):
+            assert rounds >= 9, "it must not overtake urgent jobs before it has waited out their head start"
+            return
+        await harness.age(60)
+    raise AssertionError("the lane's job was never run")
+
+
+async def test_a_lane_that_has_something_running_waits_for_its_end_at_the_most(harness: Harness) -> None:
+    """To others of the queue it gives way as long as it is served; not a moment longer, however many of them come."""
+    await enqueued(harness.store, 3, lane="a")
+    [first] = await turn(harness.store, 1, per_lane=2)
+    for _ in range(12):
+        await enqueued(harness.store, 2)
+        [job] = await turn(harness.store, 1, per_lane=2)
+        assert job.lane is None
+        await harness.store.settle([completed(job.lease)])
+        await harness.age(60)
+
+    await harness.store.settle([completed(first.lease)])
+
+    assert lanes(await turn(harness.store, 1, per_lane=2)) == ["a"]
+    assert lanes(await turn(harness.store, 12, per_lane=2)) == [None] * 12
+    assert lanes(await turn(harness.store, 1, per_lane=2)) == ["a"]  # nobody idles
+
+
 async def test_delayed_jobs_take_no_turn_until_they_are_due(harness: Harness) -> None:
     await enqueued(harness.store, lane="a", delay=60.0)
     assert await turn(harness.store) == []

@@ -9,12 +9,13 @@ from itertools import pairwise
 import pytest
 
 from unstuck.model import Beat, Status, Worker, completed, retried
+from unstuck.reaper import Reaper
 from unstuck.store import Share
-from unstuck.testing.conformance.given import counts, enqueued, leased, look, one_leased, trouble
+from unstuck.testing.conformance.given import counts, enqueued, leased, look, now, one_leased, trouble
 from unstuck.testing.harness import Harness
 
 
-@pytest.mark.accepts("EMB-144", "MQ-011")
+@pytest.mark.accepts("EMB-144")
 async def test_a_lease_names_its_owner_and_its_end_and_costs_an_attempt(harness: Harness) -> None:
     [ref] = await enqueued(harness.store)
 
@@ -26,13 +27,17 @@ async def test_a_lease_names_its_owner_and_its_end_and_costs_an_attempt(harness:
     assert stored.lease_until is not None
     assert stored.started_at is not None
     assert (stored.lease_until - stored.started_at).total_seconds() == pytest.approx(300.0, abs=0.01)
+    assert abs((stored.started_at - now()).total_seconds()) < 30.0
+    assert await leased(await harness.another(), owner="bob") == []
 
 
-@pytest.mark.accepts("REC-005", "EMB-076")
+@pytest.mark.accepts("REC-005")
 async def test_a_leased_job_is_not_leased_again(harness: Harness) -> None:
-    await one_leased(harness.store)
+    job = await one_leased(harness.store)
 
+    assert await Reaper(harness.store).recover() == []
     assert await leased(await harness.another(), owner="other") == []
+    assert await look(harness.store, job.ref) == job
 
 
 async def test_no_more_than_the_limit_and_no_more_than_each_queues_share(harness: Harness) -> None:
@@ -49,15 +54,19 @@ async def test_no_more_than_the_limit_and_no_more_than_each_queues_share(harness
 async def test_each_queue_has_its_own_lease_length(harness: Harness) -> None:
     await enqueued(harness.store, queue="short")
     await enqueued(harness.store, queue="long")
+    await harness.age(100)
 
     jobs = await harness.store.lease({"short": Share(10.0, 1), "long": Share(600.0, 1)}, 2, "w")
 
+    now = (await harness.store.clock()).now
+    stored = [await look(harness.store, job.ref) for job in jobs]
     lengths = {
         job.queue: (job.lease_until - job.started_at).total_seconds()
-        for job in jobs
+        for job in stored
         if job.lease_until and job.started_at
     }
     assert lengths == pytest.approx({"short": 10.0, "long": 600.0}, abs=0.01)
+    assert all(abs((now - job.started_at).total_seconds()) < 5.0 for job in stored if job.started_at)
 
 
 async def test_other_queues_are_left_alone(harness: Harness) -> None:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from unstuck.store import Grant
 from unstuck.testing.harness import Harness
+from unstuck.tokens import Grant
 
 
 async def test_no_more_than_the_capacity_is_granted(harness: Harness) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -27,13 +28,13 @@ async def test_explain_tells_apart_why_a_job_waits(harness: Harness) -> None:
     [ref] = await enqueued(harness.store)
     [later] = await enqueued(harness.store, delay=60)
 
-    assert await why(harness.store, ref) == "No worker takes queue 'q': start one that does."
+    assert (await why(harness.store, ref)).startswith("No worker takes queue 'q': start one that does.")
     await harness.store.heartbeat(Worker(id="w", queues=("q",), tasks=("another",)), [])
     assert (await why(harness.store, ref)).startswith("Task 'task' is unknown to every worker of queue 'q'")
     await alive(harness.store)
     assert await why(harness.store, ref) == "It is the next of queue 'q' and waits for a free worker."
     [behind] = await enqueued(harness.store)
-    assert await why(harness.store, behind) == "It waits behind 1 other due jobs of queue 'q'."
+    assert await why(harness.store, behind) == "It waits behind 1 other due job of queue 'q'."
     assert (await why(harness.store, later)).startswith("It is due in ")
     await harness.store.pause("q", "the provider is down")
     assert (await why(harness.store, ref)).startswith("Queue 'q' is paused: the provider is down.")
@@ -48,22 +49,23 @@ async def test_explain_tells_which_limit_keeps_a_job_waiting(harness: Harness) -
     told = await why(harness.store, ref)
     assert told.startswith("Queue 'q' is rate limited (2 in 60 s) for another ")
     await harness.store.close("q", 300.0)
-    left = float((await why(harness.store, ref)).split("another ")[1].split(" s")[0])
-    assert left == pytest.approx(300, abs=20)
+    assert "for another 5 min: a handler was told to wait so long" in await why(harness.store, ref)
 
     await alive(harness.store, limits={"q": {"limit": 1}})
     await enqueued(harness.store, priority=9)
     await leased(harness.store)
-    assert "runs at most 1 jobs at a time" in await why(harness.store, ref)
+    assert "runs at most 1 job at a time" in await why(harness.store, ref)
 
 
 async def test_explain_tells_who_holds_a_job_and_how_one_ended(harness: Harness) -> None:
     job = await one_leased(harness.store, owner="somebody", max_attempts=2)
-    assert (await why(harness.store, job.ref)).startswith("It is running: held by somebody for another ")
+    assert re.match(
+        r"It is running, for \S+ s so far: held by somebody for another ", await why(harness.store, job.ref)
+    )
     await harness.age(61)
     assert (await why(harness.store, job.ref)).startswith("Its lease by somebody ran out ")
     await harness.store.settle([retried(job.lease, trouble(), 60.0)])
-    assert "(attempt 1 failed: trouble)" in await why(harness.store, job.ref)
+    assert "(attempt 1 failed: trouble: it did not work)" in await why(harness.store, job.ref)
 
     [dead, done, gone] = [await one_leased(harness.store) for _ in range(3)]
     await harness.store.settle([failed(dead.lease, trouble()), completed(done.lease)])

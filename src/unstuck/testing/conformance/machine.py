@@ -9,18 +9,13 @@ import asyncio
 import itertools
 import os
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from unstuck.model import Beat, Filter, Lease, Outcome, Ref, Worker, completed, failed, released, retried
 from unstuck.store import Share
@@ -44,9 +39,11 @@ STEPS = (
     *("reclaim",) * 3,
     *("time_passes",) * 3,
     *("operate",) * 2,
+    "tick",
 )
 LANES = (None, None, "x", "y", "z")
 BACK = st.one_of(st.integers(0, 3), st.integers(0, 30))
+NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)  # what the store is told for the slot of the model's now
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
@@ -145,6 +142,13 @@ class StoreMachine(RuleBasedStateMachine):
                 assert self._do(self.store.resume(self.queue)) == self.model.paused
                 self.model.paused = False
 
+    def tick(self, draw: Draw) -> None:
+        name = f"{self.queue}-{draw(st.sampled_from('ab'))}"
+        ahead = draw(st.sampled_from([-30.0, 0.0, 0.0, 30.0]))
+        jobs = [new(self.queue, key=key) for key in draw(st.lists(st.sampled_from([None, "a"]), max_size=2))]
+        fired = self._do(self.store.tick(name, NOON + timedelta(seconds=ahead), jobs))
+        assert fired == self.model.tick(name, self.model.now + ahead, jobs)
+
     @invariant()
     def store_and_model_agree(self) -> None:
         if not hasattr(self, "queue"):
@@ -157,6 +161,10 @@ class StoreMachine(RuleBasedStateMachine):
         }
         for job in jobs:
             assert 0 <= job.crashes <= job.attempts
+        slots = self._do(self.store.slots())
+        assert {name: slot for name, slot in slots.items() if name.startswith(f"{self.queue}-")} == {
+            name: NOON + timedelta(seconds=slot - self.model.now) for name, slot in self.model.slots.items()
+        }
 
     def _leases(self, draw: Draw) -> list[Lease]:
         """Some of all leases ever granted: young ones often, old ones, too."""

@@ -36,6 +36,7 @@ async def test_nobody_starves_under_a_constant_stream_of_urgent_jobs(harness: Ha
     raise AssertionError("the plain job was never run")
 
 
+@pytest.mark.accepts("MQ-032")
 async def test_an_urgent_job_is_not_stuck_behind_a_flood(harness: Harness) -> None:
     await harness.store.enqueue([new(priority=0) for _ in range(2000)])
     [urgent] = await enqueued(harness.store, priority=1)

@@ -29,7 +29,9 @@ async def test_many_leasers_get_disjoint_sets_and_nothing_is_left(harness: Harne
             taken += [job.id for job in jobs]
         return taken
 
-    taken = [id_ for one in await asyncio.gather(*map(drain, range(CLIENTS))) for id_ in one]
+    shares = await asyncio.gather(*map(drain, range(CLIENTS)))
+    assert sum(bool(share) for share in shares) > 1, "one had them all"
+    taken = [id_ for one in shares for id_ in one]
     assert len(taken) == len(set(taken)) == 200
 
 
@@ -126,6 +128,29 @@ async def test_beats_and_settles_that_cross_never_block_or_resurrect(harness: Ha
 
     await asyncio.gather(beat(), settle())
     assert await states(harness.store) == {"completed": 60}
+
+
+@pytest.mark.accepts("REC-074")
+async def test_a_beat_and_a_recovery_at_the_same_moment_agree_on_one_winner(harness: Harness) -> None:
+    await enqueued(harness.store, 40)
+    leases = [job.lease for job in await leased(harness.store, 40)]
+    await harness.age(61)
+    other = await harness.another()
+
+    async def beat() -> dict[Lease, Verdict]:
+        said: dict[Lease, Verdict] = {}
+        for start in range(0, 40, 4):
+            beats = [Beat(lease, 60.0) for lease in leases[start : start + 4]]
+            said |= (await other.heartbeat(Worker(id="w"), beats)).verdicts
+        return said
+
+    said, reaped = await asyncio.gather(beat(), Reaper(harness.store).recover())
+
+    lost = {lease.id for lease, verdict in said.items() if verdict is Verdict.LOST}
+    assert set(said) == set(leases)
+    assert lost == {outcome.lease.id for outcome in reaped}
+    of = await counts(harness.store)
+    assert (of.processing, of.pending) == (40 - len(lost), len(lost))
 
 
 async def test_reaper_and_late_holder_agree_on_one_winner(harness: Harness) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from unstuck.model import Lease, NewJob, Outcome, Settled, Status, Verdict, Word
@@ -37,6 +38,7 @@ class Model:
     now: float = 0.0
     paused: bool = False
     rows: dict[str, Row] = field(default_factory=dict)
+    slots: dict[str, float] = field(default_factory=dict)
 
     def enqueue(self, job: NewJob) -> bool:
         row = self.rows.get(job.id)
@@ -52,6 +54,14 @@ class Model:
             0,
             0,
         )
+        return True
+
+    def tick(self, schedule: str, slot: float, jobs: Sequence[NewJob]) -> bool:
+        if schedule in self.slots and slot <= self.slots[schedule]:
+            return False
+        self.slots[schedule] = slot
+        for job in jobs:
+            self.enqueue(job)
         return True
 
     def due(self) -> list[Row]:

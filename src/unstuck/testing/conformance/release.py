@@ -6,6 +6,7 @@ import pytest
 
 from unstuck.jobs import Jobs
 from unstuck.model import Settled, Status, completed, released
+from unstuck.store import Store
 from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, states
 from unstuck.testing.harness import Harness
 
@@ -40,7 +41,7 @@ async def test_seven_of_ten_go_back_and_three_finish(harness: Harness) -> None:
     assert len(await leased(harness.store, 10, owner="b")) == 7
 
 
-@pytest.mark.accepts("REC-024", "REC-025", "REC-068")
+@pytest.mark.accepts("REC-024", "REC-025")
 async def test_only_the_callers_own_jobs_are_released(harness: Harness) -> None:
     await enqueued(harness.store, 6)
     mine = await leased(harness.store, 3, owner="a")
@@ -49,9 +50,36 @@ async def test_only_the_callers_own_jobs_are_released(harness: Harness) -> None:
     count = await Jobs(harness.store).release_jobs([mine[1].id, mine[2].id, theirs[1].id], "a")
 
     assert count == 2
-    assert [(await look(harness.store, job.ref)).owner for job in theirs] == ["b"] * 3
-    assert (await look(harness.store, mine[0].ref)).owner == "a"
+    assert [await look(harness.store, job.ref) for job in theirs] == theirs
+    assert await look(harness.store, mine[0].ref) == mine[0]
     assert await states(harness.store) == {"pending": 2, "processing": 4}
+
+
+class _Counted:
+    """Counts what is asked of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> object:
+        self.asked.append(name)
+        return getattr(self._store, name)
+
+
+@pytest.mark.accepts("REC-068")
+async def test_many_are_released_in_one_operation_that_knows_their_owner(harness: Harness) -> None:
+    await enqueued(harness.store, 40)
+    mine = await leased(harness.store, 30, owner="a")
+    theirs = await leased(harness.store, 10, owner="b")
+    counted = _Counted(harness.store)
+
+    ids = [job.id for job in (*mine, *theirs)]
+    assert await Jobs(counted).release_jobs(ids, "a") == 30  # type: ignore[arg-type]
+
+    assert counted.asked == ["find", "settle"]
+    assert await states(harness.store) == {"pending": 30, "processing": 10}
+    assert [await look(harness.store, job.ref) for job in theirs] == theirs
 
 
 class _Untouchable:

@@ -1,4 +1,4 @@
-"""slot and tick: a schedule moves on and its jobs are there, or neither."""
+"""slot, slots and tick: a schedule moves on and its jobs are there, or neither."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from unstuck.errors import StoreError
+from unstuck.errors import UnstuckError
 from unstuck.model import Filter, Settled, completed
 from unstuck.testing.conformance.given import leased, new, states
 from unstuck.testing.harness import Harness
@@ -27,6 +27,34 @@ async def test_a_tick_sets_the_slot_and_enqueues_for_all_to_see(harness: Harness
     assert await other.slot("s") == SLOT
     assert await other.slot("another") is None
     assert (await states(other), await states(other, "other")) == ({"pending": 1}, {"pending": 1})
+
+
+async def test_a_store_in_which_nothing_ever_fired_has_no_slots(harness: Harness) -> None:
+    await harness.store.enqueue([new()])
+
+    assert await harness.store.slots() == {}
+
+
+async def test_every_schedule_is_told_with_the_last_slot_it_fired_for(harness: Harness) -> None:
+    names = ["daily", "Zürich", "a b", "'; DROP"]
+    for name in names:
+        assert await harness.store.tick(name, SLOT, [])
+    assert await harness.store.tick("daily", LATER, [new()]) is True
+    assert await harness.store.tick("a b", SLOT - timedelta(days=1), [new()]) is False
+
+    other = await harness.another()
+    slots = await other.slots()
+    assert slots == dict.fromkeys(names, SLOT) | {"daily": LATER}
+    assert {slot.utcoffset() for slot in slots.values()} == {timedelta(0)}
+
+
+async def test_a_schedule_is_told_also_when_its_jobs_are_long_gone(harness: Harness) -> None:
+    await harness.store.tick("s", SLOT, [new()])
+    [job] = await leased(harness.store)
+    await harness.store.settle([completed(job.lease)])
+    await harness.store.delete(Filter())
+
+    assert await harness.store.slots() == {"s": SLOT}
 
 
 async def test_a_tick_may_come_without_jobs(harness: Harness) -> None:
@@ -78,7 +106,7 @@ async def test_a_job_that_exists_does_not_hold_up_the_slot(harness: Harness) -> 
 
 
 async def test_if_the_jobs_cannot_be_stored_the_slot_stays(harness: Harness) -> None:
-    with pytest.raises((StoreError, ValueError, TypeError)):
+    with pytest.raises((UnstuckError, ValueError, TypeError)):
         await harness.store.tick("s", SLOT, [new(), new(payload=object())])
 
     assert await harness.store.slot("s") is None

@@ -81,7 +81,7 @@ async def test_failures_can_be_told_apart_by_category(harness: Harness) -> None:
         assert job.error.category is category
 
 
-@pytest.mark.accepts("MQ-022", "EMB-016")
+@pytest.mark.accepts("MQ-022")
 async def test_a_retried_job_waits_out_its_delay(harness: Harness) -> None:
     job = await one_leased(harness.store)
 
@@ -217,7 +217,9 @@ async def test_a_crash_is_counted_when_the_lease_is_settled(harness: Harness) ->
     assert (stored.attempts, stored.crashes) == (1, 1)
 
 
-async def test_what_went_wrong_stays_on_record_until_the_job_is_started_over(harness: Harness) -> None:
+async def test_what_went_wrong_stays_on_record_when_the_job_ended_well_or_was_put_back(
+    harness: Harness,
+) -> None:
     job = await one_leased(harness.store, key="k")
     await harness.store.settle([retried(job.lease, trouble(), 0.0)])
     [job] = await leased(harness.store)

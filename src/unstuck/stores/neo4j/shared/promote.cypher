@@ -7,8 +7,8 @@ CALL (share) {
   WITH d ORDER BY d.id
   SET d.id = d.id
   WITH collect(d) AS late
-  UNWIND late AS e
-  WITH e WHERE e.status = 'pending' AND e.due_at IS NOT NULL
-  SET e += {rank: e.run_at - 60000 * e.priority, due_at: null}
+  UNWIND late AS j
+  WITH j WHERE j.status = 'pending' AND j.due_at IS NOT NULL
+  SET j += {rank: j.due_at - 60000 * {priority}, due_at: null}
   RETURN count(*) AS promoted
 }

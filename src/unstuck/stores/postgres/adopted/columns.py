@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_TIMES = ("lease", "beat", "run_at", "started", "created", "updated")
+TIMES = ("lease", "beat", "run_at", "started", "created", "updated")
 _NUMBERS = ("attempts", "max_attempts", "expected")
 _TEXTS = ("fail_code", "fail_reason", "error_code", "error_message")
 
@@ -33,7 +33,7 @@ class Column(NamedTuple):
 
     def serves(self, name: str) -> bool:
         """Whether it can be what the layout says it is."""
-        if name in _TIMES:
+        if name in TIMES:
             return self.kind == "D" and not self.type.startswith("time ")
         if name in _NUMBERS:
             return self.kind == "N"

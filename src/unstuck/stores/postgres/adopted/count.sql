@@ -4,7 +4,7 @@ SELECT
     count(*),
     count(*) FILTER (WHERE {run_at or null} > now()),
     count(*) FILTER (WHERE {lease} < now() AND {ended} < now()),
-    count(*) FILTER (WHERE {fail_code or null} = 'cancelled'),
+    count(*) FILTER (WHERE {code} = 'cancelled'),
     extract(epoch FROM now() - min({due}) FILTER (
         WHERE ({run_at or null} IS NULL OR {run_at or null} <= now()) AND isfinite({due})
     ))::double precision

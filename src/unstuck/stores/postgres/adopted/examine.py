@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -15,7 +16,11 @@ from unstuck.stores.postgres.adopted.prepare import PARTITIONED, preparation
 from unstuck.stores.postgres.adopted.table import Table, describe
 from unstuck.stores.postgres.rows import Query, json_text
 from unstuck.stores.postgres.steps import Step
+from unstuck.wording import ago
 
+FEW = 5  # strange words that are named
+PAST = 3600.0  # seconds since the end of a lease that is not renewed, while its holder beats
+MOST = 100
 _USES = {
     "owner": "nobody can say who holds a row, and no worker of ours can take one",
     "beat": "a worker's last sign of life is not known",
@@ -73,17 +78,18 @@ def _fate(table: Table, job: Job, outcome: Outcome, *, waits: bool) -> tuple[str
     return f"requeue it, due {due}", f"its lease ran out in {tries}"
 
 
-def _stuck(job: Job, now: datetime, would: str, why: str) -> Stuck:
-    def ago(when: datetime | None) -> float | None:
-        return None if when is None else max(0.0, (now.astimezone(UTC) - when).total_seconds())
+def _ago(when: datetime | None, now: datetime) -> float | None:
+    return None if when is None else max(0.0, (now.astimezone(UTC) - when).total_seconds())
 
+
+def _stuck(job: Job, now: datetime, would: str, why: str) -> Stuck:
     return Stuck(
         table=job.queue,
         id=job.id,
         stage=job.stage or "",
         held_by=job.owner or "",
-        heard=ago(job.heartbeat_at or job.started_at),
-        ended=ago(job.lease_until),
+        heard=_ago(job.heartbeat_at or job.started_at, now),
+        ended=_ago(job.lease_until, now),
         attempts=job.attempts,
         max_attempts=job.max_attempts,
         would=would,
@@ -98,12 +104,17 @@ def findings(table: Table) -> Step[list[Finding]]:
     text = table.text("leftovers").replace("{leftover}", " OR ".join(leftover))
     [(untidy, strange)] = yield Query(text, {})
     kind, _, _ = yield from describe(layout.table, layout)
-    return list(_findings(table, missing, untidy, strange, partitioned=kind == PARTITIONED))
+    asked = {"seconds": PAST, "limit": MOST}
+    [(unrenewed,)] = yield Query(table.text("unrenewed"), asked)
+    [(now,)] = yield Query("SELECT clock_timestamp()", {})
+    return [
+        *_findings(table, missing, untidy, partitioned=kind == PARTITIONED),
+        *_strangers(table, json.loads(strange)),
+        *_unrenewed(table, [rows.job(row, layout) for row in rows.read(unrenewed)], now),
+    ]
 
 
-def _findings(
-    table: Table, missing: Sequence[str], untidy: int, strange: int, *, partitioned: bool
-) -> Iterator[Finding]:
+def _findings(table: Table, missing: Sequence[str], untidy: int, *, partitioned: bool) -> Iterator[Finding]:
     layout, name = table.layout, table.layout.table
     init = f"unstuck init --store … --table {name}; with --dry-run it only shows the SQL"
     lacks = [
@@ -134,6 +145,36 @@ def _findings(
     if untidy:
         told = f"{untidy} rows of table {name} wait, but have a lock or a lease left over"
         yield Finding("ok", f"{told}; it does no harm")
-    if strange:
-        told = f"{strange} rows of table {name} have a status that is none of the four words: they are left alone"
-        yield Finding("warning", told, "say what the words are there, if they should not be")
+
+
+def _strangers(table: Table, words: Sequence[tuple[str, int]]) -> list[Finding]:
+    """Statuses that mean nothing to us. There may be as many as there are rows."""
+    if not words:
+        return []
+    layout, name = table.layout, table.layout.table
+    named = ", ".join(f"{word[:40]!r} ({number})" for word, number in words[:FEW])
+    more = ", and others" if len(words) > FEW else ""
+    told = (
+        f"{sum(number for _, number in words)} rows of table {name} have a {layout.status} that is none of "
+        f"{', '.join(layout.words)}, so that nobody takes them: {named}{more}"
+    )
+    fix = (
+        f"mend whoever writes it; if it is the table's only word for one of these, say so in the URL: "
+        f"{name}.queued={words[0][0][:40]} (docs/tables.md)"
+    )
+    return [Finding("warning", told, fix)]
+
+
+def _unrenewed(table: Table, jobs: Sequence[Job], now: datetime) -> list[Finding]:
+    if not jobs:
+        return []
+    first, others = jobs[0], len(jobs) - 1
+    told = (
+        f"row {first.id} of table {table.layout.table}, held by {first.owner or 'nobody knows whom'}, beat "
+        f"{ago(first.heartbeat_at, now)}, but its lease ended {ago(first.lease_until, now)} and is not "
+        "renewed: reapers leave it alone while it beats"
+    )
+    if others:
+        told += f"; it is the same with {others}{' or more' if len(jobs) >= MOST else ''} of the others"
+    fix = f"if its worker hangs, stop it: the row is recovered {table.layout.terms.lease:.0f} s after its last beat"
+    return [Finding("warning", told, fix)]

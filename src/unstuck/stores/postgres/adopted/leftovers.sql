@@ -1,6 +1,9 @@
--- leftovers: how many rows wait with a lock or a lease of a worker that did not tidy up, and how many have a status that is
--- none of the four words.
-SELECT
-    count(*) FILTER (WHERE {status} = {queued} AND ({leftover})),
-    count(*) FILTER (WHERE {status}::text <> ALL (ARRAY[{queued}, {processing}, {done}, {failed}]))
-FROM {table} AS job
+-- leftovers: how many rows wait with a lock or a lease of a worker that did not tidy up, and how many have which status that
+-- is none of the four words, the most frequent first.
+SELECT (SELECT count(*) FROM {table} AS job WHERE {status} = {queued} AND ({leftover})), (
+    SELECT coalesce(json_agg(json_build_array(word, rows) ORDER BY rows DESC, word), '[]')::text FROM (
+        SELECT {status}::text AS word, count(*) AS rows FROM {table} AS job
+        WHERE {status}::text <> ALL (ARRAY[{queued}, {processing}, {done}, {failed}])
+        GROUP BY 1
+    ) AS strange
+)

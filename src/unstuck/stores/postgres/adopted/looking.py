@@ -14,6 +14,7 @@ from unstuck.stores.postgres.adopted import rows
 from unstuck.stores.postgres.adopted.table import Table
 from unstuck.stores.postgres.rows import Params, Query
 from unstuck.stores.postgres.steps import Step
+from unstuck.stores.telling import CANCELLED
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -60,17 +61,13 @@ def matching(table: Table, which: Filter) -> tuple[str, Params]:
     if which.owner is not None and table.has("owner"):
         terms.append(f"{places['holder']} = %(owner)s")
         params["owner"] = which.owner
-    if which.code is not None and table.has("fail_code"):
-        terms.append(f"{places['fail_code']}::text = %(code)s")
+    if which.code is not None:
+        terms.append(f"{places['status']} = {places['failed']} AND {places['code']} = %(code)s")
         params["code"] = which.code
     if which.dead:
-        terms.append(f"{places['status']} = {places['failed']}")
-        if table.has("fail_code"):
-            terms.append(f"{places['fail_code']}::text IS DISTINCT FROM 'cancelled'")
+        terms.append(f"{places['status']} = {places['failed']} AND {places['code']} <> '{CANCELLED.code}'")
     never = which.key is not None or which.category is not None or which.older_than is not None
-    lacks = (which.owner is not None and not table.has("owner")) or (
-        which.code is not None and not table.has("fail_code")
-    )
+    lacks = which.owner is not None and not table.has("owner")
     if never or lacks or which.task not in (None, layout.task):
         terms.append("false")
     return " AND ".join(terms), params

@@ -17,10 +17,7 @@ from unstuck.stores.postgres.steps import Step
 from unstuck.stores.statements import statements
 
 TIME = "timestamp with time zone"
-PLAIN, PARTITIONED = (
-    "r",
-    "p",
-)  # kinds of tables; of a partitioned one indexes cannot be built while others work
+PLAIN, PARTITIONED = "r", "p"  # kinds of tables; of the second indexes cannot be built while others work
 # All of them empty or with a default, so that nothing that runs today notices. The rest is the product's own affair.
 TYPES = {
     "owner": "text", "lease": TIME, "beat": TIME, "attempts": "integer NOT NULL DEFAULT 0",

@@ -23,7 +23,6 @@ from unstuck.stores.postgres.rows import Query, json_text
 from unstuck.stores.postgres.steps import Step
 
 log = logging.getLogger("unstuck.reaper")
-LOCK_TIMEOUT = "3s"  # a table that is locked as a whole does not hold up the others
 
 
 class Harvest(NamedTuple):
@@ -38,7 +37,6 @@ class Harvest(NamedTuple):
 def reap(
     table: Table, judge: Judge, limit: int, of: str | None, blind: Sequence[Blind], grace: float
 ) -> Step[Harvest]:
-    yield Query(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'", {})
     if of is not None:
         found = [] if not table.has("owner") else (yield from _rows(table, "lapsed_of", of=of, limit=limit))
         outcomes, refused = yield from _end(table, found, judge, {})
@@ -66,7 +64,11 @@ def _troubles(refused: Mapping[str, str]) -> tuple[str, ...]:
     by: dict[str, list[str]] = {}
     for id_, why in refused.items():
         by.setdefault(why, []).append(id_)
-    return tuple(f"{len(ids)} rows ({ids[0]} …): {why}" for why, ids in by.items() if why)
+    return tuple(
+        f"row {ids[0]}{f' and {len(ids) - 1} others' if ids[1:] else ''}: {why}"
+        for why, ids in by.items()
+        if why
+    )
 
 
 def _next_end(table: Table) -> Step[float | None]:
@@ -117,19 +119,13 @@ def adopt(table: Table, found: Sequence[rows.Found], grace: float) -> Step[int]:
         return 0
     done = {id_ for (id_,) in answer}
     [(now,)] = yield Query("SELECT clock_timestamp()", {})
-    told = [
-        {"locked_by": row.owner, "lease": grace, "last_seen": row.heartbeat_at or row.started_at}
-        for row in found
-        if row.id in done
-    ]
-    named = [row.id for row in found if row.id in done]
-    yield from tell(
-        table,
-        [
-            rows.event(table.layout, id_, "reaper:adopted", details, now)
-            for id_, details in zip(named, told, strict=True)
-        ],
-    )
+    events = []
+    for row in found:
+        if row.id in done:
+            seen = row.heartbeat_at or row.started_at
+            details = {"locked_by": row.owner, "lease": grace, "last_seen": seen}
+            events.append(rows.event(table.layout, row.id, "reaper:adopted", details, now))
+    yield from tell(table, events)
     return len(done)
 
 

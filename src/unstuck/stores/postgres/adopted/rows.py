@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from unstuck.layout import Layout
-from unstuck.model import Beat, Job, Json, Lease, Outcome
+from unstuck.model import Beat, Category, Failure, Job, Json, Lease, Outcome, Status, Word
+from unstuck.redact import redact
+from unstuck.stores.postgres.adopted.table import LONGEST_TEXT, UNKNOWN
 from unstuck.stores.postgres.rows import Params, json_text
-from unstuck.stores.telling import outcome_details
+from unstuck.stores.telling import CANCELLED, outcome_details
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_ATTEMPTS = 1_000_000
@@ -33,6 +35,9 @@ class Found(msgspec.Struct, frozen=True):
     started_at: Any = None
     created_at: Any = None
     updated_at: Any = None
+    code: str = UNKNOWN
+    reason: str | None = None
+    message: str | None = None
     row: Json = None
 
     @property
@@ -85,11 +90,13 @@ def job(found: Found, layout: Layout, past: Past | None = None) -> Job:
     """What the row does not say, the terms say; ``past`` is what was told of it before, of a row whose worker was lost."""
     terms = layout.terms
     counted = _whole(found.attempts, 0)
+    status = layout.words[found.status]
+    failed = status is Status.FAILED
     return Job(
         queue=layout.table,
         id=found.id,
         task=layout.task,
-        status=layout.words[found.status],
+        status=status,
         payload={"row": found.row},
         created_at=time(found.created_at) or EPOCH,
         run_at=time(found.run_at) or time(found.created_at) or EPOCH,
@@ -102,9 +109,18 @@ def job(found: Found, layout: Layout, past: Past | None = None) -> Job:
         lease_until=time(found.lease_until),
         heartbeat_at=time(found.heartbeat_at),
         stage=found.stage,
+        settled=Word.CANCELLED if failed and found.code == CANCELLED.code else None,
+        error=_failure(found) if failed else None,
         backoff=terms.backoff,
         lapse_backoff=terms.backoff,
     )
+
+
+def _failure(found: Found) -> Failure:
+    """Why a row failed, as far as it says so. Of what kind that was it does not say, but it is not tried again."""
+    reason = redact(found.reason or "", LONGEST_TEXT)
+    message = redact(found.message or "", LONGEST_TEXT) or reason or "the row does not say why"
+    return Failure(category=Category.PERMANENT, code=found.code, message=message, reason=reason)
 
 
 def _whole(value: Any, default: int) -> int:

@@ -14,13 +14,15 @@ from psycopg.sql import Identifier, Literal
 
 from unstuck.errors import SchemaError
 from unstuck.layout import NAMES, OPTIONAL, WORDS, Layout
-from unstuck.stores.postgres.adopted.columns import Column
+from unstuck.stores.postgres.adopted.columns import TIMES, Column
 from unstuck.stores.postgres.adopted.events import Events, events
 from unstuck.stores.postgres.rows import Query
 from unstuck.stores.postgres.steps import Step
 from unstuck.stores.statements import statements
 
 LONGEST = 7 * 86400.0  # seconds of a lease
+LONGEST_TEXT = 2000  # characters of why a row failed
+UNKNOWN = "unknown"  # the code of rows that failed and do not say why
 LATER = ("matching", "leftover")  # what is said when a statement is used
 LOCKING = "FOR UPDATE OF job SKIP LOCKED"
 _STATEMENTS = statements("unstuck.stores.postgres.adopted", ".sql")
@@ -28,11 +30,11 @@ _PLACE = re.compile(r"\{([a-z_ ]+)\}")
 _COLUMN_PLACES = {f"{what}{name}" for name in OPTIONAL for what in ("", "column ", "type ", "none ")} | {
     "holder"
 }
-_TIMES = ("lease", "beat", "run_at", "started", "created", "updated")
 _FACTS = {
     "id": "id", "status": "status", "attempts": "attempts", "max_attempts": "max_attempts", "owner": "owner",
     "lease": "lease_until", "beat": "heartbeat_at", "run_at": "run_at", "stage": "stage", "expected": "expected",
-    "started": "started_at", "created": "created_at", "updated": "updated_at",
+    "started": "started_at", "created": "created_at", "updated": "updated_at", "fail_reason": "reason",
+    "error_message": "message",
 }  # fmt: skip
 
 
@@ -63,7 +65,7 @@ class Table(NamedTuple):
         """Columns whose times do not say their zone."""
         return [
             getattr(self.layout, name)
-            for name in _TIMES
+            for name in TIMES
             if self.has(name) and self.columns[name].type.startswith("timestamp")
             and "without time zone" in self.columns[name].type
         ]  # fmt: skip
@@ -83,9 +85,7 @@ class Table(NamedTuple):
             if column.writable(name):
                 found[f"column {name}"] = title
         found["run_at or null"] = self._time("run_at") if self.has("run_at") else "NULL::timestamptz"
-        found["fail_code or null"] = (
-            f"{self._bare('fail_code')}::text" if self.has("fail_code") else "NULL::text"
-        )
+        found["code"] = self._code()
         if self.has("owner"):
             found["holder"] = f"regexp_replace({self._bare('owner')}::text, '#[0-9]+$', '')"
         return found | self._expressions() | self.events.places()
@@ -93,6 +93,7 @@ class Table(NamedTuple):
     def _expressions(self) -> dict[str, str]:
         lease, floor = self._time("lease"), f"make_interval(secs => {self.layout.terms.lease})"
         facts = [f"{self._fact(name)} AS {called}" for name, called in _FACTS.items() if self.has(name)]
+        facts.append(f"{self._code()} AS code")
         signs = [self._time(name) for name in ("beat", "started", "updated", "created") if self.has(name)]
         newest = [f"{self._bare(name)} DESC" for name in ("created", "id") if self.has(name)]
         # A beat that lies in the future says nothing.
@@ -125,11 +126,19 @@ class Table(NamedTuple):
         return f"{self._bare(name)}::timestamptz"
 
     def _fact(self, name: str) -> str:
-        if name in _TIMES:
+        if name in TIMES:
             return self._time(name)
         if name in ("id", "status", "owner", "stage"):
             return f"{self._bare(name)}::text"
+        if name in ("fail_reason", "error_message"):
+            return f"left({self._bare(name)}::text, {LONGEST_TEXT})"
         return f"{self._bare(name)}::double precision"  # also what is no number
+
+    def _code(self) -> str:
+        """By what a row that failed is told from others; whoever wrote it may know one of two columns only."""
+        names = [name for name in ("fail_code", "error_code") if self.has(name)]
+        codes = [f"nullif({self._bare(name)}::text, '')" for name in names]
+        return f"coalesce({', '.join([*codes, _literal(UNKNOWN)])})"
 
     def _length(self, seconds: str, stage: str) -> str:
         """For how long a lease lasts, as an interval; no number in a row may make it endless."""

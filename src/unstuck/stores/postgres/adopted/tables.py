@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from contextlib import suppress
 from typing import Self, TypeVar
 
 from unstuck.abilities import Judge, Reaped, Stuck
-from unstuck.errors import SchemaError, StoreUnavailable
+from unstuck.errors import StoreUnavailable
 from unstuck.layout import Layout
 from unstuck.model import Outcome, Worker
-from unstuck.store import Blind, Clock, Counts, Finding
+from unstuck.store import GRACE, Blind, Clock, Counts, Finding
 from unstuck.stores.postgres.adopted import examine
+from unstuck.stores.postgres.adopted.locked import UNSEEN, briefly, finding
 from unstuck.stores.postgres.adopted.looking import count
 from unstuck.stores.postgres.adopted.prepare import apply, preparation
 from unstuck.stores.postgres.adopted.reaping import Harvest, reap
@@ -43,9 +44,7 @@ class Tables:
         self._desk = Desk(self._lines, {name: text.encode() for name, text in texts(self._place).items()})
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._desk.close()
         await self._lines.close()
 
@@ -73,7 +72,7 @@ class Tables:
         for layout in self._place.layouts:
             try:
                 found.append(await self._looking(layout, step(layout)))
-            except SchemaError as error:
+            except UNSEEN as error:
                 log.warning("cannot count: %s", error)
         return found
 
@@ -81,9 +80,10 @@ class Tables:
         """Rows that a reaper would deal with, and how. Reads only."""
         found: list[Stuck] = []
         for layout in self._place.layouts:
-            found += await self._looking(
-                layout, lambda table: examine.stuck(table, judge, blind, grace, limit)
-            )
+            with suppress(*UNSEEN):  # which is a finding of the checkup
+                found += await self._looking(
+                    layout, lambda table: examine.stuck(table, judge, blind, grace, limit)
+                )
         return found
 
     async def checkup(self) -> list[Finding]:
@@ -92,8 +92,8 @@ class Tables:
         for layout in self._place.layouts:
             try:
                 found += await self._looking(layout, examine.findings)
-            except SchemaError as error:
-                found.append(Finding("failure", str(error), "name a table that is there, with these columns"))
+            except UNSEEN as error:
+                found.append(finding(error))
         return found
 
     async def preparation(self) -> list[str]:
@@ -112,10 +112,9 @@ class Tables:
 
     async def _looking(self, layout: Layout, step: Callable[[Table], Step[T]]) -> T:
         def look() -> Step[T]:
-            yield Query("SET TRANSACTION READ ONLY", {})
             return (yield from step((yield from probe(layout, self._place.quoted))))
 
-        return await self._desk.transaction(look)
+        return await briefly(self._desk, layout, look, reads=True)
 
     async def reap(
         self,
@@ -125,7 +124,7 @@ class Tables:
         queues: Sequence[str] | None = None,
         of: str | None = None,
         blind: Sequence[Blind] = (),
-        grace: float = 3600.0,
+        grace: float = GRACE,
     ) -> Reaped:
         def step(layout: Layout) -> Step[Harvest]:
             table = yield from probe(layout, self._place.quoted)
@@ -150,7 +149,7 @@ async def reap_each(
     adopted, more = 0, False
     for layout in layouts:
         try:
-            harvest = await desk.transaction(lambda layout=layout: step(layout))  # type: ignore[misc]
+            harvest = await briefly(desk, layout, lambda layout=layout: step(layout))  # type: ignore[misc]
         except Exception as error:  # noqa: BLE001 - whatever is wrong with this table, the others must be helped
             failures.append(error)
             troubles.append(f"table {layout.table}: {error}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 import psycopg
 
-from unstuck.model import Beat, Filter, Job, Lease, Outcome, Settled, Verdict
+from unstuck.errors import ConfigError
+from unstuck.model import Beat, Filter, Job, Lease, Outcome, Ref, Settled, Verdict, Word
 from unstuck.store import Share
 from unstuck.stores.postgres import rows as native
 from unstuck.stores.postgres.adopted import rows
@@ -21,6 +23,7 @@ from unstuck.stores.postgres.adopted.reaping import tell
 from unstuck.stores.postgres.adopted.table import Table, needing
 from unstuck.stores.postgres.rows import Query, json_text
 from unstuck.stores.postgres.steps import Step
+from unstuck.stores.settling import answers, missed
 from unstuck.stores.telling import CANCELLED, reaped
 
 ANY_NUMBER = 2_000_000  # of rows that may run at a time
@@ -78,16 +81,7 @@ def settle(table: Table, outcomes: Sequence[Outcome]) -> Step[list[Settled]]:
     good = [outcome for place, outcome in enumerate(outcomes) if place in done]
     yield from tell(table, list(rows.told(good, table.layout, now)))
     yield from count(table, good)
-    missed = [outcome for place, outcome in enumerate(outcomes) if place not in done]
-    ended = yield from _ended(table, missed)
-    return [
-        Settled.APPLIED
-        if place in done
-        else Settled.REPEATED
-        if ended.get((outcome.lease.id, str(outcome.lease.fence))) == outcome.word
-        else Settled.LOST
-        for place, outcome in enumerate(outcomes)
-    ]
+    return answers(outcomes, done, (yield from _ended(table, missed(outcomes, done))))
 
 
 def count(table: Table, outcomes: Sequence[Outcome]) -> Step[None]:
@@ -96,22 +90,29 @@ def count(table: Table, outcomes: Sequence[Outcome]) -> Step[None]:
     for outcome in outcomes:
         names += [outcome.word, *(["crashed"] if outcome.crashed else [])]
         names += [name] if (name := reaped(outcome)) else []
+    yield from _tally(table, names)
+
+
+def _tally(table: Table, names: Sequence[str]) -> Step[None]:
     if names:
         yield Query("tally", {"queue": table.layout.table, "added": json_text(Counter(names))})
 
 
-def _ended(table: Table, missed: Sequence[Outcome]) -> Step[dict[tuple[str, str], str]]:
-    if not missed or table.events.why:
+def _ended(table: Table, lost: Sequence[Outcome]) -> Step[dict[Ref, tuple[int, str]]]:
+    """By which lease and word rows had ended, as far as it was by one of these."""
+    if not lost or table.events.why:
         return {}
-    facts = {
-        "ids": [outcome.lease.id for outcome in missed],
-        "fences": [str(outcome.lease.fence) for outcome in missed],
-        "table": table.layout.table,
-    }
+    fences = {outcome.lease.id: str(outcome.lease.fence) for outcome in lost}
+    facts = {"ids": list(fences), "fences": list(fences.values()), "table": table.layout.table}
     answer = yield from carefully(asking(Query(table.text("ended"), facts)))
     if isinstance(answer, psycopg.DatabaseError):
         return {}
-    return {(str(id_), str(fence)): str(word) for id_, fence, word in answer}
+    # Rows that were leased together have the same fence, so one may have ended by that of another, too.
+    return {
+        Ref(table.layout.table, id_): (int(fence), word)
+        for id_, fence, word in answer
+        if fences.get(id_) == fence
+    }
 
 
 def requeue(table: Table, which: Filter, limit: int) -> Step[int]:
@@ -122,7 +123,24 @@ def requeue(table: Table, which: Filter, limit: int) -> Step[int]:
 
 def cancel(table: Table, ids: Sequence[str]) -> Step[int]:
     query = Query(table.text("cancel"), {"ids": json_text(named(table, ids))})
-    return (yield from _change(table, query, "cancelled", {"code": CANCELLED.code}))
+    done = yield from _change(table, query, "cancelled", {"code": CANCELLED.code})
+    yield from _tally(table, [Word.CANCELLED] * done)
+    return done
+
+
+def edit(table: Table, ids: Sequence[str], priority: int | None, run_at: datetime | None) -> Step[int]:
+    layout = table.layout
+    if priority is not None:
+        raise ConfigError(f"rows of table {layout.table} have no priority: give them another time, --run-at")
+    if run_at is None:
+        return 0
+    if not (table.has("run_at") and table.columns["run_at"].writable("run_at")):
+        raise ConfigError(
+            f"table {layout.table} has no column {layout.run_at or 'run_at'} in which another time could be written: "
+            f"run unstuck init --table {layout.table}, or say what it is called there"
+        )
+    query = Query(table.text("edit"), {"ids": json_text(named(table, ids)), "run_at": run_at})
+    return (yield from _change(table, query, "edited", {"run_at": run_at.isoformat()}))
 
 
 def _change(table: Table, query: Query, type_: str, details: dict[str, Any]) -> Step[int]:

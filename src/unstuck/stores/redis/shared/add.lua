@@ -22,6 +22,21 @@ local function start_over(q, id, again)
     return kept, redis.call('ZSCORE', q.base .. 'unstuck:all', id)
 end
 
+-- Take away what an earlier job of a new one's id has left when its data was lost: by such an entry it would run twice.
+local function bury(q, id)
+    if not redis.call('ZSCORE', q.base .. 'unstuck:all', id) then
+        return
+    end
+    for _, set in ipairs({'completed', 'failed', 'prioritized', 'delayed', 'waiting-children'}) do
+        redis.call('ZREM', q.base .. set, id)
+    end
+    for _, list in ipairs({'wait', 'paused', 'active'}) do
+        redis.call('LREM', q.base .. list, 0, id)
+    end
+    redis.call('SREM', q.base .. 'unstuck:cancelled', id)
+    redis.call('DEL', q.base .. id, q.base .. id .. ':lock')
+end
+
 -- A place at the end of the line, for a job that is due now.
 local function stand_last(q, id, priority, lane)
     q.ready = true
@@ -37,11 +52,13 @@ end
 local function add(job, number, routine, plain)
     local q, id, priority, lane = queue(job[1]), job[2], job[3], job[8]
     local key, kept, born = q.base .. id, nil, nil
-    if not plain and redis.call('EXISTS', key) == 1 then
+    if not plain and redis.call('EXISTS', key) == 1 and not gone(q, id) then
         kept, born = start_over(q, id, job[7])
         if not kept then
             return {0, (redis.call('HGET', key, 'digest') or nil) == job[6] and 1 or 0}
         end
+    elseif job[6] then -- only who has a key can have been there before
+        bury(q, id)
     end
     local run_at = (job[5] or now) + job[4]
     redis.call('HSET', key, 'timestamp', time, 'delay', whole(math.max(0, run_at - now)), 'priority', whole(priority),

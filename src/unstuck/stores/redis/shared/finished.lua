@@ -1,10 +1,11 @@
--- finished: finished jobs that a filter means, of all queues at hand, those first that finished first.
+-- finished: finished jobs that a filter means, of all queues at hand, those first that finished first; on demand only
+-- those of which more than the entry is left.
 local CHUNK = 500
 
-local function finished(limit)
+local function finished(limit, whole_only)
     local found = {}
     local function look(q, id, set, at)
-        if matches(q, id, set) then
+        if matches(q, id, set) and not (whole_only and gone(q, id)) then
             found[#found + 1] = {q = q, id = id, set = set, at = tonumber(at)}
         end
     end

@@ -2,12 +2,11 @@
 local AT_ONCE = 1000
 
 local function note(q, id, event, why)
-    if not redis.call('HGET', q.base .. id, 'name') then
+    if gone(q, id) then
         return
     end
     tally(q, event, 1)
     if event == 'failed' then
-        redis.call('HSET', q.base .. id, 'error_category', 'TRANSIENT', 'error_code', 'failed')
         local said = '"message":' .. cjson.encode(string.sub(why or '', 1, 500)) .. '}'
         tell(q, id, 'failed', '{' .. said)
         tell(q, id, 'alert', '{"alert":"dead_letter",' .. said)

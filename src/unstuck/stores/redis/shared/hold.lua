@@ -5,7 +5,7 @@
 local FENCE, LEASED, STARTS, ATTEMPTS = 1, 2, 3, 4
 
 local function ours(leased, starts)
-    return leased and string.match(leased, '^%d*') == (starts or '')
+    return leased and string.match(leased, '^%d*') == string.match(starts or '', '^%d*')
 end
 
 local function held(q, id, fence)
@@ -33,6 +33,6 @@ end
 
 -- As text, as it is written and told.
 local function next_fence(fence)
-    local least = (tonumber(fence) or 0) + 1
+    local least = (as_number(fence) or 0) + 1
     return least > now and whole(least) or time
 end

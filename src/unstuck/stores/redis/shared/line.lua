@@ -16,7 +16,7 @@ end
 
 local function due_at(q, id)
     local facts = redis.call('HMGET', q.base .. id, 'run_at', 'timestamp', 'delay')
-    return tonumber(facts[1]) or (tonumber(facts[2]) or now) + (tonumber(facts[3]) or 0)
+    return as_number(facts[1]) or (as_number(facts[2]) or now) + (as_number(facts[3]) or 0)
 end
 
 local function rank_at(priority, run_at)
@@ -163,7 +163,7 @@ local function promote(q, limit)
         local facts = redis.call('HMGET', q.base .. id, 'priority', 'lane')
         redis.call('ZREM', key, id)
         redis.call('HSET', q.base .. id, 'delay', 0, 'run_at', whole(run_at))
-        stand(q, id, tonumber(facts[1]) or 0, run_at, facts[2])
+        stand(q, id, as_number(facts[1]) or 0, run_at, facts[2])
         say(q, 'waiting', id, 'prev', 'delayed')
     end
 end

@@ -17,11 +17,9 @@ local function meet(q)
     local function note(ids)
         for _, id in ipairs(ids) do
             there[id] = true
-            if not redis.call('ZSCORE', all, id) then
-                local facts = redis.call('HMGET', q.base .. id, 'timestamp', 'name')
-                if facts[2] then
-                    redis.call('ZADD', all, whole((tonumber(facts[1]) or now) * 1000), id)
-                end
+            if not redis.call('ZSCORE', all, id) and not gone(q, id) then
+                local came = as_number(redis.call('HGET', q.base .. id, 'timestamp')) or now
+                redis.call('ZADD', all, whole(came * 1000), id)
             end
         end
     end
@@ -33,18 +31,9 @@ local function meet(q)
     end
     local removed = {}
     for _, id in ipairs(redis.call('ZRANGE', all, 0, -1)) do
-        if not there[id] and redis.call('EXISTS', q.base .. id) == 0 then
+        if not there[id] and gone(q, id) then
             removed[id] = true
-            redis.call('ZREM', all, id)
-            redis.call('SREM', q.base .. 'unstuck:cancelled', id)
         end
     end
-    if next(removed) then -- their events go with them
-        for _, text in ipairs(redis.call('ZRANGE', q.base .. 'unstuck:events', 0, -1)) do
-            local read, said = pcall(cjson.decode, string.match(text, '^%d+ %d+ (.*)$'))
-            if read and removed[said[2]] then
-                redis.call('ZREM', q.base .. 'unstuck:events', text)
-            end
-        end
-    end
+    forget(q, removed)
 end

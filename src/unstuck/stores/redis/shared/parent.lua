@@ -7,13 +7,13 @@ local function run_parent(base, id)
     end
     local q = queue_at(base)
     local facts = redis.call('HMGET', base .. id, 'priority', 'delay', 'lane')
-    local delay = tonumber(facts[2]) or 0
+    local delay = as_number(facts[2]) or 0
     redis.call('HSET', base .. id, 'run_at', whole(now + delay))
     if delay > 0 then
         postpone(q, id, now + delay)
         say(q, 'delayed', id, 'delay', whole(now + delay))
     else
-        stand(q, id, tonumber(facts[1]) or 0, now, facts[3])
+        stand(q, id, as_number(facts[1]) or 0, now, facts[3])
         say(q, 'waiting', id, 'prev', 'waiting-children')
     end
 end

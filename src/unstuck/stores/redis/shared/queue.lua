@@ -20,6 +20,13 @@ local function whole(number)
     return text
 end
 
+-- A number that a hash has as text. Nil for what is none, or none that is exact: somebody may have damaged it.
+local EXACT = 9007199254740992
+local function as_number(text)
+    local number = tonumber(text)
+    return number and number > -EXACT and number < EXACT and number or nil
+end
+
 -- A full server refuses what needs memory, but not in a step that has begun to write: what works jobs off must go on.
 local function even_if_full()
     redis.call('DEL', store .. 'room')
@@ -76,6 +83,13 @@ local function active(q)
     return q.active
 end
 
+-- Whether there is no job behind an entry: what a job is made of is its task's name and its data. One that has lost only its
+-- name is there, and is put aside like any other that cannot be read. This is the only place that decides it.
+local function gone(q, id)
+    local key = q.base .. id
+    return redis.call('HEXISTS', key, 'name') == 0 and redis.call('HEXISTS', key, 'data') == 0
+end
+
 -- Tell BullMQ's listeners. What is too old is forgotten once a step.
 local function say(q, event, id, ...)
     if q.trimmed then
@@ -89,7 +103,7 @@ end
 -- Write an event of ours. It is in one line with all others of its queue, and its job knows its number.
 local function tell(q, id, type, details)
     local facts = id and redis.call('HMGET', q.base .. id, 'name', 'told')
-    if id and not facts[1] then
+    if id and not facts[1] and gone(q, id) then
         return -- the job was removed in the same step
     end
     local number = whole(numbers(1))
@@ -205,10 +219,21 @@ local function also(row, ...)
     return row
 end
 
--- A job as it is now, for the one who asked: all of its hash, and the end of its lease.
+-- A job as it is now, for the one who asked: all of its hash, and the end of its lease. That of a worker of BullMQ's is its
+-- lock, which it renews. Of one that is gone there is nothing to tell.
 local function row(q, id, status)
-    local facts = redis.call('HGETALL', q.base .. id)
     status = status or state(q, id)
-    local ends = status == 'processing' and redis.call('ZSCORE', q.base .. 'unstuck:leases', id)
-    return {q.place, id, status, ends and also(facts, 'lease_until', ends) or facts}
+    if gone(q, id) then
+        return {q.place, id, status, {}}
+    end
+    local facts = redis.call('HGETALL', q.base .. id)
+    if status ~= 'processing' then
+        return {q.place, id, status, facts}
+    end
+    local ends = redis.call('ZSCORE', q.base .. 'unstuck:leases', id)
+    if ends then
+        return {q.place, id, status, also(facts, 'lease_until', ends)}
+    end
+    local left = redis.call('PTTL', q.base .. id .. ':lock')
+    return {q.place, id, status, left > 0 and also(facts, 'locked_until', whole(now + left)) or facts}
 end

@@ -1,0 +1,10 @@
+-- answer: tell of the jobs that were `leased` at the `clock`, and answer with them in the order of their places in line.
+told AS (
+    INSERT INTO {schema}.job_events (type, queue, job_id, data)
+    SELECT 'leased', queue, id, json_build_object(
+        'type', 'leased', 'table', 'jobs', 'details', json_build_object('fence', fence, 'owner', %(owner)s::text)
+    )
+    FROM leased WHERE %(all_events)s
+)
+SELECT CASE WHEN count(*) > 0 THEN json_build_object('now', (SELECT now FROM clock), {lists})::text END
+FROM (SELECT * FROM leased ORDER BY place, place_seq) AS leased
