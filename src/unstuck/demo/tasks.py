@@ -13,9 +13,12 @@ folder = Path(os.environ.get(FOLDER, "."))
 LEASE = 3.0  # seconds; short, so that a frozen worker loses its jobs while one watches
 
 app = Unstuck(f"sqlite:///{folder / 'jobs.db'}")
-for kind in ("quick", "slow", "flaky", "bad", "poison"):
-    app.queue(kind, lease=LEASE, heartbeat=0.8)
-app.queue("limited", lease=LEASE, heartbeat=0.8, rate=Rate(20, per=3))
+# A job may be beside the poison, then in the worker that is killed, then in the one that is frozen: none is its fault.
+DEATHS = 10
+for kind in ("quick", "slow", "flaky", "bad"):
+    app.queue(kind, lease=LEASE, heartbeat=0.8, max_crashes=DEATHS)
+app.queue("limited", lease=LEASE, heartbeat=0.8, max_crashes=DEATHS, rate=Rate(20, per=3))
+app.queue("poison", lease=LEASE, heartbeat=0.8)
 
 
 def note(what: str) -> None:
