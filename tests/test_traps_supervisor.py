@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.kin import alive
+from support.waiting import until
 
 from unstuck import kin
 
@@ -38,6 +39,31 @@ def test_a_stray_that_may_not_be_killed_does_not_block(monkeypatch: pytest.Monke
         stray.kill()
     thread.join(3)
     assert not stuck
+
+
+def test_what_somebody_leaves_who_is_about_to_end_is_killed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a one has no environment any more, and bears no mark: end_strays() took it for a stranger, and was done
+    before the kernel had given it the children of the dying. They then lived on for ever."""
+    with (
+        subprocess.Popen(["true"]) as dying,
+        subprocess.Popen(["sleep", "60"], env={"MARK": "ours"}, process_group=0) as left,
+        subprocess.Popen(["sleep", "60"], env={}, process_group=0) as stranger,
+    ):
+        until(lambda: not alive(dying.pid), 10, "it to be dead")
+        until(lambda: b"MARK=ours" in Path(f"/proc/{left.pid}/environ").read_bytes(), 10, "its mark")
+        seen = [[dying.pid, stranger.pid]]
+        monkeypatch.setattr(
+            kin,
+            "children",
+            lambda: seen.pop() if seen else [left.pid, stranger.pid] if alive(left.pid) else [],
+        )
+        monkeypatch.setattr(kin, "bury", lambda known: [])
+
+        assert kin.end_strays(set(), "MARK=ours") == {left.pid}
+
+        assert left.wait(10) == -signal.SIGKILL
+        assert alive(stranger.pid)
+        stranger.kill()
 
 
 WORKER = """

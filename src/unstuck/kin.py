@@ -85,8 +85,10 @@ def end_strays(known: set[int], mark: str = "") -> set[int]:
     """
     ended: set[int] = set()
     for _ in range(TRIES):
-        strays = [pid for pid in children() if pid not in known and (not mark or _bears(pid, mark))]
-        if not strays:
+        others = [pid for pid in children() if pid not in known]
+        strays = [pid for pid in others if not mark or _bears(pid, mark)]
+        # Who is about to end bears nothing any more, and has perhaps not left us its own children yet.
+        if not strays and not any(_ending(pid) for pid in others):
             break
         for pid in strays:
             with suppress(ProcessLookupError, PermissionError):
@@ -95,7 +97,8 @@ def end_strays(known: set[int], mark: str = "") -> set[int]:
                     end_group(group)
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
-        ended |= set(bury(known)) | set(strays)
+        buried = bury(known)
+        ended |= {*strays, *(buried if strays else ())}
     return ended
 
 
@@ -149,10 +152,21 @@ def _bears(pid: int, mark: str) -> bool:
         return False
 
 
+def _ending(pid: int) -> bool:
+    """Whether a process has given its memory back: all that is left for it is to be dead."""
+    fields = _fields(pid)
+    return bool(fields) and (fields[0] in _DEAD or fields[20] == "0")
+
+
 def _stat(pid: int) -> tuple[str, str]:
     """A process's state, and when it started in ticks since the boot; empty if it cannot be read."""
+    fields = _fields(pid)
+    return (fields[0], fields[19]) if fields else ("", "")
+
+
+def _fields(pid: int) -> list[str]:
+    """What /proc tells of a process in one line, from its state on; nothing if it cannot be read."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return "", ""
-    return fields[0], fields[19]
+        return []
