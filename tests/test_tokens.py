@@ -5,17 +5,19 @@ import logging
 import re
 import time
 from itertools import permutations
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from support.spy import Book, Spied
+from support.spy import Asked, Book, Spied
 from support.waiting import until_async
 
 from unstuck import Policy, Rate, StoreError, StoreUnavailable
 from unstuck import limits as module
-from unstuck.limits import Limits
+from unstuck.limits import LEAST, Limits
 from unstuck.store import Store
 from unstuck.testing import SQLiteHarness
+from unstuck.tokens import Grant
 
 pytestmark = pytest.mark.anyio
 LONG = 3600.0
@@ -252,6 +254,7 @@ async def test_a_further_call_waits_for_a_token_of_its_own_and_no_longer(
         await sleep(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", noted)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0))  # no answer comes too late
     began = time.monotonic()
     await limits.one("q")
     await limits.one("q")
@@ -275,3 +278,41 @@ async def test_a_further_call_waits_for_a_store_that_is_away(
     await asyncio.wait_for(waiting, 10)
 
     assert set(caplog.messages) == {"no token could be had for q, will try again: it is away"}
+
+
+async def test_a_token_that_waited_too_long_for_its_start_is_not_used(
+    harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("unstuck.limits.time", SimpleNamespace(monotonic=lambda: now))
+    limits = Limits(harness.store, {"q": Policy(rate=Rate(2, per=1.0))})
+    assert await limits.take(["q"], 2) == {"q": 2}
+    now += 0.99 * LEAST
+    assert limits.use("q")
+    now += 0.02 * LEAST
+
+    # Started now, it would be within the interval after the one that takes its place.
+    assert not limits.use("q")
+
+
+async def test_a_token_for_a_further_call_that_came_too_late_is_not_used(
+    harness: SQLiteHarness, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call would begin long after the store counted it, and the next ones only as long after that."""
+    now = 1000.0
+    monkeypatch.setattr("unstuck.limits.time", SimpleNamespace(monotonic=lambda: now))
+
+    class Slow(Spied):
+        async def take(self, *args: Any) -> Grant:
+            nonlocal now
+            book.asked.append(Asked("take", args, now))
+            now += 3 * LEAST
+            return await harness.store.take(*args)
+
+    limits = Limits(cast(Store, Slow(harness.store, book)), {"q": Policy(rate=Rate(1, per=LONG))})
+    limits._slack["q"] = LEAST
+    await limits.one("q")
+
+    assert [call.args[-1] - LONG for call in book.of("take")] == pytest.approx([LEAST, 2 * LEAST, 4 * LEAST])
+    assert len(book.of("give_back")) == 2
+    assert (await harness.store.take("q", 1, 1, LONG)).granted == 0

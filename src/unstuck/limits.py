@@ -91,8 +91,13 @@ class Limits:
             return
         rate = self._rates[bucket]
         while True:
+            sent, slack = time.monotonic(), self._slack[bucket]
             try:
-                grant = await self._store.take(bucket, 1, rate.count, rate.per + self._slack[bucket])
+                grant = await self._store.take(bucket, 1, rate.count, rate.per + slack)
+                if grant.granted and time.monotonic() > sent + slack:
+                    self._too_slow(bucket)
+                    await self._store.give_back(bucket, 1, grant.stamp)
+                    continue
             except StoreUnavailable as error:
                 log.warning("no token could be had for %s, will try again: %s", queue, error)
                 await asyncio.sleep(AGAIN)
@@ -109,9 +114,13 @@ class Limits:
             if ticket.until >= now:
                 del tickets[at]
                 return True
-        if tickets:  # too slow: let tokens stay out longer next time
-            self._slack[bucket] = min(2 * self._slack[bucket], max(self._rates[bucket].per, SLOWEST))
+        if tickets:
+            self._too_slow(bucket)
         return False
+
+    def _too_slow(self, bucket: str) -> None:
+        """Let tokens stay out longer next time."""
+        self._slack[bucket] = min(2 * self._slack[bucket], max(self._rates[bucket].per, SLOWEST))
 
     async def give_back(self) -> None:
         """Return all tickets that were not used; what was not started by now asks anew."""
