@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from support.ledger import Ledger
 
@@ -46,10 +47,17 @@ def note(kind: str, *pids: int) -> None:
     Ledger.from_env().note(kind, job.id, job.fence, pids=pids)
 
 
+def closed(gate: str) -> bool:
+    """Whether a handler that was given a gate has to wait at it: each attempt has one of its own, opened by the test."""
+    return bool(gate) and not Path(f"{gate}{current_job().attempt}").exists()
+
+
 @app.task(queue="long", retry=RETRY)
-async def step(seconds: float) -> int:
+async def step(seconds: float = 0.0, gate: str = "") -> int:
     begin()
     await asyncio.sleep(seconds)
+    while closed(gate):
+        await asyncio.sleep(0.05)
     end()
     return os.getpid()
 
@@ -63,21 +71,26 @@ def hold(seconds: float) -> int:
 
 
 @app.task(queue="long", retry=RETRY, isolate=True)
-def apart(seconds: float) -> int:
+def apart(seconds: float = 0.0, gate: str = "", together: int = 1) -> int:
+    """``together`` with others it does not end before so many of them have begun."""
     begin()
     time.sleep(seconds)
+    while closed(gate) or (together > 1 and len(Ledger.from_env().runs()) < together):
+        time.sleep(0.05)
     end()
     return os.getpid()
 
 
 @app.task(queue="long", retry=RETRY, isolate=True)
-def brood(seconds: float) -> None:
+def brood(seconds: float = 0.0, gate: str = "") -> None:
     """Leave a child in the own group, and one in a session of its own."""
     begin()
     first = subprocess.Popen(["sleep", "600"])
     second = subprocess.Popen(["sleep", "600"], start_new_session=True)
     note("brood", os.getpid(), first.pid, second.pid)
     time.sleep(seconds)
+    while closed(gate):
+        time.sleep(0.05)
 
 
 @app.task(queue="long", retry=RETRY)
@@ -94,10 +107,11 @@ def litter(how: str) -> None:
 
 
 @app.task(queue="long", retry=RETRY)
-async def poison(how: str, seconds: float = 0.0) -> None:
-    """Kill the process that runs it, as a segfault or the kernel's memory killer does."""
+async def poison(how: str, among: int = 1) -> None:
+    """Kill the process that runs it, as a segfault or the kernel's memory killer does, once so many have begun."""
     begin()
-    await asyncio.sleep(seconds)
+    while len({run.job for run in Ledger.from_env().runs()}) < among:
+        await asyncio.sleep(0.05)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     os._exit(int(how))
@@ -109,9 +123,11 @@ async def broken_ground() -> None:
 
 
 @app.task(**SHORT)
-async def short_step(seconds: float) -> int:
+async def short_step(seconds: float = 0.0, gate: str = "") -> int:
     begin()
     await asyncio.sleep(seconds)
+    while closed(gate):
+        await asyncio.sleep(0.05)
     end()
     return os.getpid()
 
@@ -125,9 +141,11 @@ def short_apart(seconds: float) -> int:
 
 
 @app.task(**SHORT)
-async def block_the_loop(seconds: float) -> None:
+async def block_the_loop(seconds: float = 0.0, gate: str = "") -> None:
     begin()
     time.sleep(seconds)
+    while closed(gate):
+        time.sleep(0.05)
     end()
 
 
@@ -172,7 +190,7 @@ def next_step(said: str) -> str:
 
 
 @app.task(queue="long", retry=RETRY, isolate=True)
-async def apart_async(seconds: float) -> int:
+async def apart_async(gate: str) -> int:
     begin()
     job = current_job()
     job.bind(customer=7)
@@ -180,7 +198,8 @@ async def apart_async(seconds: float) -> int:
     job.stage("second", expected=30.0)
     job.progress({"done": 0.5})
     job.then(next_step.call("from a child"))
-    await asyncio.sleep(seconds)
+    while closed(gate):
+        await asyncio.sleep(0.05)
     return os.getpid()
 
 

@@ -33,7 +33,7 @@ def told(job: Job) -> tuple[str, str, str]:
 
 
 async def test_a_handler_says_everything_from_its_own_process(workers: Workers) -> None:
-    [ref] = await workers.enqueue("apart_async", seconds=1.0)
+    [ref] = await workers.enqueue("apart_async", gate=workers.gate)
     worker = workers.start(*ALONE, "--burst")
 
     async def said() -> bool:
@@ -41,7 +41,8 @@ async def test_a_handler_says_everything_from_its_own_process(workers: Workers) 
         return (job.status, job.stage, job.progress) == (Status.PROCESSING, "second", {"done": 0.5})
 
     await until_async(said, 20, "its stage and progress", worker.log)
-    assert worker.wait(20) == 0
+    workers.open(1)
+    assert worker.wait(30) == 0
 
     job = await workers.job(ref)
     [run] = workers.ledger.runs()
@@ -68,7 +69,7 @@ async def test_what_handlers_raise_keeps_its_meaning(workers: Workers) -> None:
     refs = {what: (await workers.enqueue("rough", what=what, max_attempts=1))[0] for what in whats}
     refs["misspelt"] = (await workers.enqueue("rough", waht="exit"))[0]
     worker = workers.start(*ALONE, "--burst")
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
 
     jobs = {what: await workers.job(ref) for what, ref in refs.items()}
     snoozed = jobs.pop("snooze")
@@ -109,7 +110,7 @@ async def test_what_handlers_do_to_their_process_touches_nobody_else(workers: Wo
     fine = {what: (await workers.enqueue("rough", what=what, max_attempts=1))[0] for what in harmless}
     innocents = await workers.enqueue("apart", 5, seconds=1.0)
     worker = workers.start(*ALONE, "--burst", "--concurrency", "20")
-    assert worker.wait(40) == 0
+    assert worker.wait(60) == 0
 
     failed = {what: await workers.job(ref) for what, ref in dead.items()}
     assert {what: told(job)[1:] for what, job in failed.items()} == {
@@ -142,10 +143,16 @@ async def test_what_a_job_leaves_behind_is_killed_with_a_warning(
     workers: Workers, before: tuple[str, ...]
 ) -> None:
     await workers.enqueue("apart", seconds=1.8)
-    [ref] = await workers.enqueue("brood", seconds=0.7)
+    [ref] = await workers.enqueue("brood", gate=workers.gate)
     worker = workers.start(*ALONE, before=before)
     await workers.begun(ref, worker)
-    pids = until(lambda: named(worker, "sleep"), 10, "what it leaves behind", worker.log)
+
+    def both() -> set[int]:
+        found = named(worker, "sleep")
+        return found if len(found) == 2 else set()
+
+    pids = until(both, 20, "what it leaves behind", worker.log)
+    workers.open(1)
 
     job = await workers.over(ref, 20, worker)
 
@@ -158,8 +165,10 @@ async def test_what_a_job_leaves_behind_is_killed_with_a_warning(
 
 
 async def test_a_timeout_kills_all_processes_of_a_job_even_those_that_do_not_listen(workers: Workers) -> None:
-    [ref] = await workers.enqueue("late", timeout=0.7, max_attempts=1)
     worker = workers.start(*ALONE)
+    [first] = await workers.enqueue("apart")
+    await workers.over(first, 20, worker)  # from now on a child comes at once, in time to have its own
+    [ref] = await workers.enqueue("late", timeout=2.0, max_attempts=1)
 
     job = await workers.over(ref, 20, worker)
 
@@ -175,10 +184,10 @@ async def test_a_cancelled_job_loses_its_process_and_nobody_else_does(workers: W
     pids = await until_async(lambda: workers.noted("brood"), 20, "its processes", worker.log)
     await workers.store.cancel([ref])
 
-    await nobody(pids, 10)
+    await nobody(pids)
     job = await workers.job(ref)
     assert (job.status, job.error and job.error.code) == (Status.FAILED, "cancelled")
-    assert (await workers.over(other, 10, worker)).attempts == 1
+    assert (await workers.over(other, 20, worker)).attempts == 1
 
 
 async def test_a_handler_that_cannot_be_found_in_the_child_is_told_of(workers: Workers) -> None:
@@ -195,9 +204,9 @@ async def test_a_handler_that_cannot_be_found_in_the_child_is_told_of(workers: W
 
 
 async def test_twenty_isolated_jobs_run_at_the_same_time(workers: Workers) -> None:
-    await workers.enqueue("apart", 20, seconds=1.0)
+    await workers.enqueue("apart", 20, together=20)
     worker = workers.start(*ALONE, "--burst", "--concurrency", "20")
-    assert worker.wait(30) == 0
+    assert worker.wait(60) == 0
 
     assert {job.status for job in await workers.jobs()} == {Status.COMPLETED}
     runs = workers.ledger.runs()
@@ -208,7 +217,8 @@ async def test_twenty_isolated_jobs_run_at_the_same_time(workers: Workers) -> No
 async def test_when_the_nursery_is_killed_its_jobs_have_crashed_and_the_next_gets_another(
     workers: Workers,
 ) -> None:
-    refs = await workers.enqueue("apart", 3, seconds=1.0)
+    refs = await workers.enqueue("apart", 3, gate=workers.gate)
+    workers.open(2)
     worker = workers.start(*ALONE)
     for ref in refs:
         await workers.begun(ref, worker)
@@ -268,7 +278,7 @@ async def test_a_job_that_comes_when_the_nursery_has_just_died_is_not_taken_for_
 ) -> None:
     os.kill(await nursery(isolation), signal.SIGKILL)
     assert isolation._current
-    isolation._current.process.wait(5)  # the event loop stands still: its end has not been heard of
+    isolation._current.process.wait(30)  # the event loop stands still: its end has not been heard of
 
     assert await run(isolation, 0.2) > 0
 
@@ -286,7 +296,7 @@ async def test_more_jobs_than_a_nursery_that_is_busy_can_be_told_of_wait(isolati
 async def test_a_job_that_is_cancelled_when_it_is_born_takes_nobody_with_it(isolation: Isolation) -> None:
     pid = await nursery(isolation)
     sibling = asyncio.create_task(run(isolation, 2.0))
-    await until_async(lambda: len(kin(pid)) == 1, 5, "the sibling")
+    await until_async(lambda: len(kin(pid)) == 1, 20, "the sibling")
     for _ in range(20):
         os.kill(pid, signal.SIGSTOP)
         doomed = asyncio.create_task(run(isolation, 600.0))

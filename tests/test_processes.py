@@ -46,9 +46,10 @@ def start(tmp_path: Path, harness: SQLiteHarness, ledger: Ledger) -> Iterator[St
 
 
 async def enqueue(harness: SQLiteHarness, task: str, count: int, **facts: object) -> list[Ref]:
-    payload = {"seconds": facts.pop("seconds")} if "seconds" in facts else {}
+    payload = {name: facts.pop(name) for name in ("seconds", "gate") if name in facts}
+    queue = str(facts.pop("queue", "short"))
     jobs = [
-        NewJob(queue="short", task=task, id=new_id(), payload=payload, backoff=(0.1,), **facts)  # type: ignore[arg-type]
+        NewJob(queue=queue, task=task, id=new_id(), payload=payload, backoff=(0.1,), **facts)  # type: ignore[arg-type]
         for _ in range(count)
     ]
     return [answer.ref for answer in await harness.store.enqueue(jobs)]
@@ -83,13 +84,16 @@ def unexplained(ledger: Ledger, jobs: list[Job]) -> dict[str, tuple[int, ...]]:
 
 
 async def test_the_jobs_of_a_killed_worker_are_done_by_another(
-    harness: SQLiteHarness, ledger: Ledger, start: Start
+    harness: SQLiteHarness, ledger: Ledger, start: Start, tmp_path: Path
 ) -> None:
-    refs = await enqueue(harness, "step", 40, seconds=0.1, max_attempts=20)
+    gate = tmp_path / "gate"  # so that it cannot be done with all of them before it is killed
+    refs = await enqueue(harness, "step", 36, seconds=0.1, max_attempts=20)
+    refs += await enqueue(harness, "step", 4, gate=str(gate), max_attempts=20)
     first = start("--concurrency", "4")
     until(lambda: len(ledger.runs()) > 8, 20, "the first worker to be busy", first.log)
     first.kill()
     ledger.died(first.pid)
+    gate.touch()
     second = start("--concurrency", "4")
 
     jobs = await finished(harness, 40, second.log)
@@ -113,10 +117,12 @@ async def test_the_jobs_of_a_killed_worker_are_done_by_another(
 async def test_workers_killed_again_and_again_lose_nothing(
     harness: SQLiteHarness, ledger: Ledger, start: Start
 ) -> None:
-    refs = await enqueue(harness, "step", 400, seconds=0.1, max_attempts=20)
+    refs = await enqueue(harness, "step", 40, seconds=0.1, max_attempts=20)
     survivor = start("--concurrency", "2")
     for _ in range(4):
         victim = start("--concurrency", "5")
+        victim.until_line("takes short", 20)
+        refs += await enqueue(harness, "step", 90, seconds=0.1, max_attempts=20)
         until(partial(ran_in, ledger, victim.pid), 20, "it to run a job", victim.log)
         victim.kill()
         ledger.died(victim.pid)
@@ -132,12 +138,14 @@ async def test_workers_killed_again_and_again_lose_nothing(
 
 @pytest.mark.accepts("REC-051")
 async def test_a_frozen_workers_late_result_is_refused(
-    harness: SQLiteHarness, ledger: Ledger, start: Start
+    harness: SQLiteHarness, ledger: Ledger, start: Start, tmp_path: Path
 ) -> None:
-    [ref] = await enqueue(harness, "step", 1, seconds=1.0, max_attempts=20)
+    gate = tmp_path / "gate"
+    [ref] = await enqueue(harness, "step", 1, gate=str(gate), max_attempts=20)
     zombie = start("--concurrency", "1")
     until(lambda: ledger.started(ref.id) == 1, 20, "the job to start", zombie.log)
     zombie.pause()
+    gate.touch()
     successor = start("--concurrency", "1")
 
     [job] = await finished(harness, 30, successor.log)
@@ -155,18 +163,20 @@ async def test_a_frozen_workers_late_result_is_refused(
 
 
 async def test_a_frozen_worker_that_wakes_in_time_keeps_its_job(
-    harness: SQLiteHarness, ledger: Ledger, start: Start
+    harness: SQLiteHarness, ledger: Ledger, start: Start, tmp_path: Path
 ) -> None:
     """A pause of a third of the lease, with a reaper of another process looking on."""
     workers = [start("--concurrency", "1"), start("--concurrency", "1")]
     for worker in workers:
         worker.until_line("takes short", 20)
-    [ref] = await enqueue(harness, "step", 1, seconds=1.5, max_attempts=20)
+    gate = tmp_path / "gate"
+    [ref] = await enqueue(harness, "longer_step", 1, queue="longer", gate=str(gate), max_attempts=20)
     [run] = until(ledger.runs, 20, "the job to start")
     [holder] = [worker for worker in workers if worker.pid == run.pid]
     holder.pause()
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(2.0)
     holder.resume()
+    gate.touch()
 
     [job] = await finished(harness, 30, holder.log)
 

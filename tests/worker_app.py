@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from pathlib import Path
 
 from support.ledger import Ledger
 
@@ -17,11 +18,13 @@ def _ledger() -> Ledger:
 
 
 @app.task(queue="short", lease=LEASE, heartbeat=HEARTBEAT, retry=Retry(attempts=20, backoff=(0.1,)))
-async def step(seconds: float) -> int:
-    """Take a while, and tell when it began and ended."""
+async def step(seconds: float = 0.0, gate: str = "") -> int:
+    """Take a while, or until there is a file of the name ``gate``, and tell when it began and ended."""
     job = current_job()
     _ledger().begin(job.id, job.fence)
     await asyncio.sleep(seconds)
+    while gate and not Path(gate).exists():
+        await asyncio.sleep(0.05)
     _ledger().end(job.id, job.fence)
     return os.getpid()
 
@@ -33,6 +36,11 @@ def blocking_step(seconds: float) -> int:
     time.sleep(seconds)
     _ledger().end(job.id, job.fence)
     return os.getpid()
+
+
+@app.task(queue="longer", lease=6.0, heartbeat=HEARTBEAT, retry=Retry(attempts=20, backoff=(0.1,)))
+async def longer_step(gate: str) -> int:
+    return await step(gate=gate)
 
 
 @app.task(queue="short", lease=LEASE, heartbeat=HEARTBEAT, retry=3)

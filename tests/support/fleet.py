@@ -57,12 +57,14 @@ def _at_work(workers: Workers, supervisors: list[Child]) -> list[int]:
 
 async def frozen_past_its_lease(workers: Workers, *, over: bool) -> None:
     """It is replaced, and what it says when its successor is ``over``, or still at work, is refused."""
-    [ref] = await workers.enqueue("block_the_loop", queue="short", seconds=1.0 if over else 3.0)
+    [ref] = await workers.enqueue("block_the_loop", queue="short", gate=workers.gate)
     frozen = workers.start("--processes", "0", "--recovery", "1")
     await workers.begun(ref, frozen)
     frozen.pause()
+    workers.open(1)  # it is at the end of its work when it wakes up
     other = workers.start("--processes", "0", "--recovery", "1")
     if over:
+        workers.open(2)
         await workers.over(ref, 30, other)
     else:
         await workers.begun(ref, other, times=2)
@@ -73,6 +75,7 @@ async def frozen_past_its_lease(workers: Workers, *, over: bool) -> None:
     assert await workers.store.settle([completed(late)]) == [Settled.LOST]
     assert (await workers.job(ref)).lease == held.lease, "the late outcome was taken for its successor's"
 
+    workers.open(2)
     job = await workers.over(ref, 30, other)
     assert (job.status, job.attempts, job.crashes) == (Status.COMPLETED, 2, 1)
     assert await workers.events(ref) == ["reaper:requeued"]

@@ -35,6 +35,7 @@ class Workers:
     def __init__(self, harness: Place, folder: Path) -> None:
         self.store = harness.store
         self.ledger = Ledger(folder / "ledger")
+        self.gate = str(folder / "gate")
         self._folder = folder
         paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._env = {"UNSTUCK_STORE": harness.url, "PYTHONPATH": os.pathsep.join(paths), **self.ledger.env()}
@@ -62,6 +63,10 @@ class Workers:
             for _ in range(count)
         ]
         return [answer.ref for answer in await self.store.enqueue(jobs)]
+
+    def open(self, attempt: int) -> None:
+        """Let the jobs go on that wait at ``gate`` in this of their attempts, now or later."""
+        Path(f"{self.gate}{attempt}").touch()
 
     async def jobs(self) -> list[Job]:
         return (await self.store.find(Filter(), 1000)).jobs
@@ -124,7 +129,7 @@ def named(child: Child, command: str) -> set[int]:
     return {pid for pid in child.family() if _argv(pid).startswith(command.encode() + b"\0")}
 
 
-async def nobody(pids: Sequence[int] | set[int], timeout: float = 5.0) -> None:
+async def nobody(pids: Sequence[int] | set[int], timeout: float = 15.0) -> None:
     """Until none of these processes lives."""
     assert pids, "nobody was named: the test proves nothing"
     await until_async(lambda: not any(map(alive, pids)), timeout, f"the end of {sorted(pids)}")
