@@ -93,5 +93,5 @@ async def test_jobs_that_a_limit_keeps_back_are_not_asked_for_all_the_time(
         freed = time.monotonic()
         go_on.set()
         await until_async(lambda: len(started) > 1, 10, "the next job")
-        assert started[1] - freed < 1.0
+        assert started[1] - freed < 3.0  # it did not wait for its next look by itself, 5 s later
         await all_done(harness, 50)

@@ -15,6 +15,7 @@ from support.postgres import Postgres
 from support.work import at_work, burst
 
 from unstuck import ConfigError, SchemaError, Status, Task, UnknownJob, Unstuck, open_store
+from unstuck.stores.postgres.bell import Bell
 from unstuck.testing import PostgresHarness
 
 pytestmark = pytest.mark.anyio
@@ -149,20 +150,30 @@ async def test_again_starts_a_finished_job_over_if_the_transaction_commits(
     assert await done.result() == "order 3 € confirmed"
 
 
-async def test_an_idle_worker_is_woken_by_the_commit(app: Unstuck, shop: str) -> None:
-    ran = asyncio.Event()
+async def test_an_idle_worker_is_woken_by_the_commit(
+    app: Unstuck, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the ring alone: it does not look by itself."""
+    ran, listening = asyncio.Event(), asyncio.Event()
+
+    async def only_listen(bell: Bell, queues: object, rung: asyncio.Event, end: float) -> None:
+        await bell._hears.wait()
+        listening.set()
+        await rung.wait()
+
+    monkeypatch.setattr(Bell, "_watch", only_listen)
 
     @app.task(name="confirm", queue="mail")
     async def confirm() -> None:
         ran.set()
 
     async with at_work(app), await psycopg.AsyncConnection.connect(shop) as connection:
-        await asyncio.sleep(1.5)  # by now it looks once in a second, and a ring is what is faster
+        await asyncio.wait_for(listening.wait(), 20)
         await app.enqueue_in(connection, [confirm.call()])
         await asyncio.sleep(0.1)
         assert not ran.is_set()
         await connection.commit()
-        await asyncio.wait_for(ran.wait(), 0.5)  # its next look alone would come after 0.7 s
+        await asyncio.wait_for(ran.wait(), 20)
 
 
 async def test_what_is_rolled_back_wakes_nobody(app: Unstuck, shop: str) -> None:

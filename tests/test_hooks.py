@@ -10,7 +10,7 @@ from support.spy import spied
 from support.waiting import until_async
 from support.work import at_work, burst
 
-from unstuck import ConfigError, Permanent, Status, Transient, Unstuck, Worker, current_job
+from unstuck import ConfigError, Permanent, Retry, Status, Transient, Unstuck, Worker, current_job
 from unstuck.context import Context
 
 pytestmark = pytest.mark.anyio
@@ -68,7 +68,7 @@ async def test_what_a_middleware_makes_of_it_is_what_becomes_of_the_job(app: Uns
                 raise Transient("too late")
         return await call_next()
 
-    @app.task(retry=2)
+    @app.task(retry=Retry(attempts=2, backoff=(60.0,)))  # in a later burst than this
     async def work(way: str) -> str:
         ran.append(way)
         if way in ("swallow", "plain"):
@@ -233,6 +233,6 @@ async def test_what_a_handler_says_inside_a_middleware_belongs_to_its_job(app: U
         async def begun() -> bool:
             return bool((await handle.job()).progress == "begun")
 
-        await until_async(begun, 5, "the middleware's word")
+        await until_async(begun, 20, "the middleware's word")
         go_on.set()
         assert await handle.result(10) == handle.id

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -135,10 +135,11 @@ async def test_inline_does_not_fire_schedules_for_time_that_it_skips(app: Unstuc
     runs: list[int] = []
 
     @app.task
-    async def hourly() -> None:
+    async def daily() -> None:
         runs.append(1)
 
-    app.schedule("hourly", hourly.call(), cron="0 * * * *")
+    far = (datetime.now(UTC).hour + 12) % 24  # it must not come while this test runs
+    app.schedule("daily", daily.call(), cron=f"0 {far} * * *")
     async with inline(app) as jobs, at_once():
         await jobs.run()
         await app.task(one).options(delay=timedelta(days=1)).enqueue()

@@ -212,10 +212,10 @@ def test_a_store_that_hangs_does_not_hang_the_scrape(
 ) -> None:
     from unstuck import metrics
 
-    monkeypatch.setattr(metrics, "PATIENCE", 0.2)
     file = tmp_path / "jobs.db"
     with metrics.serve_metrics(f"sqlite:///{file}", 0) as server:
         assert scrape(server.port)[("unstuck_up",)] == 1
+    monkeypatch.setattr(metrics, "PATIENCE", 0.2)  # from here on: to make a store may take longer
 
     holder = apsw.Connection(str(file))  # alone with the file: whoever opens it has to wait
     holder.pragma("locking_mode", "exclusive")

@@ -18,11 +18,13 @@ def until(predicate: Callable[[], T | None], timeout: float, what: str, log: Pat
     The AssertionError at the deadline names ``what`` was waited for and shows how ``log`` ends.
     """
     deadline = time.monotonic() + timeout
-    while not (answer := predicate()):
-        if time.monotonic() > deadline:
+    while True:
+        last = time.monotonic() > deadline  # read before asking: who was kept from asking asks once more
+        if answer := predicate():
+            return answer
+        if last:
             raise AssertionError(_overdue(what, timeout, answer, log))
         time.sleep(POLL)
-    return answer
 
 
 @overload
