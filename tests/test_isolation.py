@@ -283,6 +283,21 @@ async def test_a_job_that_comes_when_the_nursery_has_just_died_is_not_taken_for_
     assert await run(isolation, 0.2) > 0
 
 
+async def test_a_nursery_that_hung_up_has_ended_before_there_is_another(isolation: Isolation) -> None:
+    """Otherwise nobody would wait for it any more, and the garbage collector complain of it, whenever it runs."""
+    pid = await nursery(isolation)
+    first = isolation._current
+    assert first
+    assert first.listening
+    os.kill(pid, signal.SIGSTOP)  # so that its end takes a moment
+    first.listening.cancel()
+    await asyncio.wait([first.listening])
+    asyncio.get_running_loop().call_later(0.1, os.kill, pid, signal.SIGCONT)
+
+    assert await run(isolation, 0.0) > 0
+    assert first.process.returncode is not None
+
+
 async def test_more_jobs_than_a_nursery_that_is_busy_can_be_told_of_wait(isolation: Isolation) -> None:
     pid = await nursery(isolation)
     os.kill(pid, signal.SIGSTOP)

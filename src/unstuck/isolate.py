@@ -161,14 +161,14 @@ class Isolation:
             self._current.listening.cancel()
             await asyncio.wait([self._current.listening])
         self._current.control.close()  # it may have been cancelled before it began
-        if not await _gone(process, DEAF):
-            process.kill()
-            await _gone(process, DEAF)
+        await _end(process)
         self._current = None
 
     async def _nursery(self) -> Nursery:
         async with self._starting:
             if self._current is None or not self._current.alive:
+                if self._current is not None:  # it hung up, and is perhaps still on its way out
+                    await _end(self._current.process)
                 self._current = self._start()
             return self._current
 
@@ -198,6 +198,13 @@ class Isolation:
         main = _MAIN if any(map(_in_main, self._handlers)) else ()
         process = {name: known[name] for name in (*_PREPARED, *main) if name in known}
         return {"log_level": _log_level(), "store": self._store, "process": process}
+
+
+async def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a nursery that has nobody to speak to; one that does not end by itself is killed."""
+    if not await _gone(process, DEAF):
+        process.kill()
+        await _gone(process, DEAF)
 
 
 async def _gone(process: subprocess.Popen[bytes], seconds: float) -> bool:
