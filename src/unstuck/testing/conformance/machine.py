@@ -24,11 +24,12 @@ from unstuck.testing.conformance.reference import Model
 from unstuck.testing.harness import Harness
 
 T = TypeVar("T")
-# Leases and delays end on 5, steps of time on 0: nothing ends at the very moment a test looks.
-LEASE = 65.0
-HOLD = 35.0
-DELAYS = (0.0, 0.0, 0.0, 25.0, 95.0)
-PASSING = (10.0, 40.0, 100.0, 100.0)
+# Leases and delays end on odd multiples of 20, time passes in even ones, and the head start of a priority is a multiple,
+# too: nothing ends, and no two jobs change places, within the seconds that an example takes.
+LEASE = 260.0
+HOLD = 140.0
+DELAYS = (0.0, 0.0, 0.0, 100.0, 380.0)
+PASSING = (40.0, 160.0, 400.0, 400.0)
 EXAMPLES = int(os.environ.get("UNSTUCK_EXAMPLES", "60"))
 ENDINGS = ("completed", "failed", "retried", "crashed", "released", "released", "halted")
 STEPS = (
