@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from support.ledger import Ledger
 
@@ -46,26 +47,35 @@ def note(kind: str, *pids: int) -> None:
     Ledger.from_env().note(kind, job.id, job.fence, pids=pids)
 
 
+# These end after some seconds, and not before there is the file that they are to run ``until``, if one is named.
+
+
 @app.task(queue="long", retry=RETRY)
-async def step(seconds: float) -> int:
+async def step(seconds: float = 0.0, until: str = "") -> int:
     begin()
     await asyncio.sleep(seconds)
+    while until and not Path(until).exists():
+        await asyncio.sleep(0.01)
     end()
     return os.getpid()
 
 
 @app.task(queue="long", retry=RETRY)
-def hold(seconds: float) -> int:
+def hold(seconds: float = 0.0, until: str = "") -> int:
     begin()
     time.sleep(seconds)
+    while until and not Path(until).exists():
+        time.sleep(0.01)
     end()
     return os.getpid()
 
 
 @app.task(queue="long", retry=RETRY, isolate=True)
-def apart(seconds: float) -> int:
+def apart(seconds: float = 0.0, until: str = "") -> int:
     begin()
     time.sleep(seconds)
+    while until and not Path(until).exists():
+        time.sleep(0.01)
     end()
     return os.getpid()
 
