@@ -4,6 +4,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
+import hypothesis
 import pytest
 from support import arcadedb
 from support.bull import Bull
@@ -21,6 +22,9 @@ from unstuck.store import Store
 from unstuck.testing import Harness, PostgresHarness, RedisHarness, SQLiteHarness
 
 pytest_plugins = ["support.summary"]
+# Hypothesis would fail an example that takes 200 ms, as any can when the machine has others to run.
+hypothesis.settings.register_profile("patient", hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("patient")
 # Django 6 needs Python 3.12: its tests are not there on an older one, and run on the second interpreter.
 collect_ignore = ["test_django.py"] if sys.version_info < (3, 12) else []
 

@@ -63,9 +63,11 @@ async def step(seconds: float = 0.0, gate: str = "") -> int:
 
 
 @app.task(queue="long", retry=RETRY)
-def hold(seconds: float) -> int:
+def hold(seconds: float = 0.0, gate: str = "") -> int:
     begin()
     time.sleep(seconds)
+    while closed(gate):
+        time.sleep(0.05)
     end()
     return os.getpid()
 

@@ -13,6 +13,9 @@ from unstuck.testing import Harness, Neo4jHarness
 from unstuck.testing.conformance import *
 from unstuck.testing.conformance import races
 
+# Whoever comes first waits for the server's start, too.
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:

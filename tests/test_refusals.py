@@ -90,9 +90,10 @@ async def test_after_a_429_work_goes_on_by_itself_and_the_log_tells_of_both(
 
     assert starts[1] - starts[0] >= 1.0
     assert (await handle.job()).attempts == 2  # of three runs: the refused one is not counted
-    [refusal, failure] = [record for record in caplog.records if record.name == "unstuck.worker"]
+    # Of this job: on a slow machine a worker also says that its heartbeats were late.
+    [refusal, failure] = [record for record in caplog.records if vars(record).get("jobId") == handle.id]
     assert refusal.getMessage().startswith("rate limited for 1.0 s: 429")
-    assert {vars(one)["jobId"] for one in (refusal, failure)} == {handle.id}
+    assert {one.name for one in (refusal, failure)} == {"unstuck.worker"}
     assert (vars(failure)["errorType"], vars(failure)["error"]) == ("TRANSIENT", "the line broke")
 
 

@@ -94,24 +94,26 @@ async def test_a_job_that_falls_silent_in_a_long_stage_is_not_reaped_before_its_
 async def test_a_running_job_beats_at_the_interval_of_its_queue(app: Unstuck) -> None:
     assert 10.0 <= in_seconds(pipeline({})["heartbeat"]) <= 15.0
     beats: set[float] = set()
+    looks: list[float] = []
 
-    @app.task(lease=5.0, heartbeat=0.3)
+    @app.task(lease=60.0, heartbeat=0.3)
     async def work() -> None:
-        end = time.monotonic() + 2.0
-        while time.monotonic() < end:
+        while len(beats) < 8:
             await asyncio.sleep(0.02)
             job = await handle.job()
+            looks.append(time.monotonic())
             if job.heartbeat_at is not None and job.lease_until is not None:
                 beats.add(job.heartbeat_at.timestamp())
-                assert (job.lease_until - job.heartbeat_at).total_seconds() == pytest.approx(5.0, abs=0.01)
+                assert (job.lease_until - job.heartbeat_at).total_seconds() == pytest.approx(60.0, abs=0.01)
 
     handle = await work.enqueue()
     async with at_work(app):
-        await handle.result(10)
+        await handle.result(20)
 
-    times = sorted(beats)
-    assert 4 <= len(times) <= 9
-    assert max(after - before for before, after in pairwise(times[1:])) < 0.3 + 0.5
+    pauses = [after - before for before, after in pairwise(sorted(beats)[1:])]
+    blind = max(after - before for before, after in pairwise(looks))  # while the machine had others to run
+    assert min(pauses) >= 0.25
+    assert max(pauses) < 0.3 + 0.5 + blind
 
 
 async def test_progress_is_in_the_store_within_a_second_although_beats_are_rare(app: Unstuck) -> None:

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,13 +79,13 @@ async def nothing_is_held(workers: Workers) -> None:
 
 async def test_a_worker_that_dies_again_and_again_is_started_later_and_later(workers: Workers) -> None:
     supervisor = workers.start(app="dying_app:app")
-    until(lambda: len(lines(supervisor, "starting another worker in")) >= 4, 20, "4 deaths", supervisor.log)
+    until(lambda: len(lines(supervisor, "starting another worker in")) >= 4, 60, "4 deaths", supervisor.log)
 
     pauses = lines(supervisor, r"starting another worker in ([0-9.]+) s")
     assert pauses[:4] == ["0.0", "0.5", "1.0", "2.0"]
     assert "died: exit code 9" in supervisor.log.read_text()
     supervisor.terminate()  # in the middle of a pause
-    assert supervisor.wait(5) == 0
+    assert supervisor.wait(20) == 0
 
 
 async def test_a_store_that_hangs_does_not_hold_up_the_next_worker(
@@ -99,7 +98,7 @@ async def test_a_store_that_hangs_does_not_hold_up_the_next_worker(
         os.kill(worker_of(supervisor), signal.SIGKILL)
         await supervisor.until_line_async("starting another worker in 0.0 s", 10)
 
-    job = await workers.over(ref, 15, supervisor)
+    job = await workers.over(ref, 30, supervisor)
     assert job.error
     assert (job.status, job.error.reason) == (Status.FAILED, "signal SIGKILL")
 
@@ -107,12 +106,12 @@ async def test_a_store_that_hangs_does_not_hold_up_the_next_worker(
 async def test_a_lifespan_that_fails_is_tried_later_and_later(workers: Workers, tmp_path: Path) -> None:
     (tmp_path / "life.py").write_text(LIFE)
     supervisor = workers.start(app="life:app")
-    until(lambda: len(lines(supervisor, "starting another worker in")) >= 3, 20, "3 tries", supervisor.log)
+    until(lambda: len(lines(supervisor, "starting another worker in")) >= 3, 60, "3 tries", supervisor.log)
 
     assert lines(supervisor, r"starting another worker in ([0-9.]+) s")[:3] == ["0.0", "0.5", "1.0"]
     assert not lines(supervisor, "(?m)^Traceback|will try again|will run out")
     supervisor.terminate()
-    supervisor.wait(10)
+    supervisor.wait(20)
 
 
 async def test_a_halt_is_never_answered_with_a_restart(workers: Workers) -> None:
@@ -136,13 +135,13 @@ async def test_a_handler_that_ends_its_worker_does_not_pass_for_a_worker_that_me
     for code in ("0", "2", "3"):
         [ref] = await workers.enqueue("poison", how=code, max_attempts=2)
 
-        job = await workers.over(ref, 10, supervisor)
+        job = await workers.over(ref, 60, supervisor)  # each death makes the next start come later
 
         assert job.error
         assert (job.status, job.crashes, job.error.reason) == (Status.FAILED, 2, f"exit code {code}")
         assert supervisor.says(f"died: exit code {code}")
     [after] = await workers.enqueue("step", seconds=0.0)
-    assert (await workers.over(after, 10, supervisor)).status is Status.COMPLETED
+    assert (await workers.over(after, 60, supervisor)).status is Status.COMPLETED
 
 
 async def test_a_bad_app_is_told_once_however_many_processes_there_should_be(workers: Workers) -> None:
@@ -169,7 +168,7 @@ async def test_sigterm_before_the_worker_has_begun_ends_with_0(workers: Workers,
     assert len(family) == 2
     supervisor.terminate()
 
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(20) == 0
     assert not supervisor.says("died")
     await nobody(family)
 
@@ -180,32 +179,35 @@ async def test_sigterm_when_idle_ends_with_0(workers: Workers) -> None:
     family = supervisor.family()
     supervisor.terminate()
 
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(20) == 0
     await nobody(family)
 
 
 async def test_sigterm_lets_all_kinds_of_handlers_end_and_gives_back_what_waits(workers: Workers) -> None:
-    refs = [(await workers.enqueue(task, seconds=1.0, priority=9))[0] for task in ("step", "hold", "apart")]
+    kinds = ("step", "hold", "apart")
+    refs = [(await workers.enqueue(task, gate=workers.gate, priority=9))[0] for task in kinds]
     await workers.enqueue("step", 20, seconds=600.0)
     supervisor = workers.start("--concurrency", "3")
     for ref in refs:
         await workers.begun(ref, supervisor)
     family = supervisor.family()
     supervisor.terminate()
+    await supervisor.until_line_async("takes no more jobs")
+    workers.open(1)
 
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(20) == 0
     await nothing_is_held(workers)
     assert {(await workers.job(ref)).status for ref in refs} == {Status.COMPLETED}
     await nobody(family)
 
 
 async def test_sigterm_gives_back_what_was_leased_ahead(workers: Workers) -> None:
-    await workers.enqueue("step", 500, seconds=0.02)
+    await workers.enqueue("step", 900, seconds=0.05)  # more than are done before we have stopped it
     supervisor = workers.start()
     await until_async(lambda: len(workers.ledger.runs()) > 100, 20, "a steady flow", supervisor.log)
     supervisor.terminate()
 
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(20) == 0
     await nothing_is_held(workers)
     started = {run.job for run in workers.ledger.runs()}
     given_back = {event.job for event in await workers.store.events(limit=1000) if event.type == "released"}
@@ -220,7 +222,7 @@ async def test_a_second_sigterm_gives_all_kinds_of_handlers_back_at_once(workers
     family = supervisor.family()
     await stop_twice(supervisor)
 
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(20) == 0
     assert {job.status for job in await workers.jobs()} == {Status.PENDING}
     await nothing_is_held(workers)
     await nobody(family)
@@ -233,7 +235,7 @@ async def test_when_the_grace_is_over_the_rest_is_given_back(workers: Workers) -
         await workers.begun(ref, supervisor)
     supervisor.terminate()
 
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(20) == 0
     assert {job.status for job in await workers.jobs()} == {Status.PENDING}
     await nothing_is_held(workers)
 
@@ -250,16 +252,20 @@ async def test_a_signal_to_all_processes_of_a_service_stops_it_gently(
     workers: Workers, number: signal.Signals
 ) -> None:
     """As systemd does it: to parent, workers, nursery and isolated jobs alike."""
-    refs = [(await workers.enqueue(task, seconds=1.2))[0] for task in ("step", "hold", "apart", "apart")]
+    kinds = ("step", "hold", "apart", "apart")
+    refs = [(await workers.enqueue(task, gate=workers.gate))[0] for task in kinds]
     supervisor = workers.start("--processes", "2")
     for ref in refs:
         await workers.begun(ref, supervisor)
+    until(lambda: len(lines(supervisor, "takes long")) == 2, 20, "both to be up", supervisor.log)
     family = supervisor.family()
     assert len(family) >= 6
     for pid in sorted(family, reverse=True):
         os.kill(pid, number)
+    until(lambda: len(lines(supervisor, "takes no more jobs")) == 2, 20, "both to hear", supervisor.log)
+    workers.open(1)
 
-    assert supervisor.wait(10) == 0
+    assert supervisor.wait(20) == 0
     assert [(job.status, job.attempts, job.crashes) for job in await workers.jobs()] == [
         (Status.COMPLETED, 1, 0)
     ] * 4
@@ -269,15 +275,18 @@ async def test_a_signal_to_all_processes_of_a_service_stops_it_gently(
 async def test_sigterm_while_the_store_is_locked_leaves_no_lease(
     workers: Workers, harness: SQLiteHarness
 ) -> None:
-    refs = [(await workers.enqueue(task, seconds=0.7))[0] for task in ("step", "hold", "apart")]
+    kinds = ("step", "hold", "apart")
+    refs = [(await workers.enqueue(task, gate=workers.gate, priority=9))[0] for task in kinds]
     await workers.enqueue("step", 10, seconds=600.0)
-    supervisor = workers.start("--concurrency", "4", "--grace", "1")
+    supervisor = workers.start("--concurrency", "4", "--grace", "3")
     for ref in refs:
         await workers.begun(ref, supervisor)
     with locked(harness):
         supervisor.terminate()
         await supervisor.until_line_async("takes no more jobs")
-        await asyncio.sleep(2.0)  # beyond all jobs and the grace: there is nothing left but to tell the store
+        workers.open(1)
+        await until_async(lambda: workers.ended() == 3, 10, "the jobs to end", supervisor.log)
+        await asyncio.sleep(3.5)  # beyond the grace: there is nothing left but to tell the store
         assert supervisor.exit_code is None, "it ended and took the outcomes with it"
 
     assert supervisor.wait(15) == 0
@@ -304,9 +313,7 @@ async def test_ctrl_c_reaches_the_parent_alone(workers: Workers) -> None:
     await workers.begun(ref, supervisor)
     worker = worker_of(supervisor)
     assert processes()[worker].group != processes()[supervisor.pid].group
-    began = time.monotonic()
     os.killpg(supervisor.pid, signal.SIGINT)
 
-    assert supervisor.wait(10) == 0
-    assert time.monotonic() - began < 5
+    assert supervisor.wait(20) == 0  # before its grace would be over, which is 30 s
     assert (await workers.job(ref)).status is Status.COMPLETED

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,27 @@ async def test_predicates_may_be_async() -> None:
 async def test_a_predicate_that_hangs_is_overdue_too() -> None:
     with pytest.raises(AssertionError, match="for an answer"):
         await until_async(lambda: asyncio.sleep(60, True), 0.03, "an answer")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("asks", ["at once", "the loop"])
+async def test_time_in_which_nobody_could_look_does_not_count(asks: str) -> None:
+    """As on a machine that has others to run: all that was due meanwhile is late, the deadline included."""
+    done = asyncio.create_task(asyncio.sleep(0.05))
+    asyncio.get_running_loop().call_later(0.02, time.sleep, 0.5)
+
+    async def ask() -> bool:
+        await asyncio.sleep(0.03)
+        return done.done()
+
+    assert await until_async(done.done if asks == "at once" else ask, 0.2, "what comes soon")
+
+
+def test_time_in_which_we_were_not_run_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep, pauses = time.sleep, [0.5]
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(pauses.pop() if pauses else seconds))
+
+    assert until(Countdown(4).ask, 0.2, "the fourth time") == "now"
 
 
 @pytest.mark.anyio

@@ -131,7 +131,7 @@ async def test_jobs_leased_ahead_are_given_back_when_long_ones_come_in_between(a
         [counts] = await jobs.counts()
         return (counts.completed, counts.processing) == (2000, 2)
 
-    await until_async(only_the_long_ones, 20, "the waiting jobs to be given back")
+    await until_async(only_the_long_ones, 60, "the waiting jobs to be given back")
     assert {(await jobs.get(handle.id)).attempts for handle in later[::50]} == {0}
     go_on.set()
     hoarder.stop()

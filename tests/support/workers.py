@@ -129,7 +129,7 @@ def named(child: Child, command: str) -> set[int]:
     return {pid for pid in child.family() if _argv(pid).startswith(command.encode() + b"\0")}
 
 
-async def nobody(pids: Sequence[int] | set[int], timeout: float = 15.0) -> None:
+async def nobody(pids: Sequence[int] | set[int], timeout: float = 20.0) -> None:
     """Until none of these processes lives."""
     assert pids, "nobody was named: the test proves nothing"
     await until_async(lambda: not any(map(alive, pids)), timeout, f"the end of {sorted(pids)}")

@@ -41,7 +41,7 @@ from unstuck.testing.conformance.schedules import *
 from unstuck.testing.conformance.settle import *
 from unstuck.testing.conformance.twins import *
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio]
 
 
 @pytest.fixture
