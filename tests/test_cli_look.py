@@ -328,8 +328,9 @@ def test_the_demo_accounts_for_every_job(tmp_path: Path) -> None:
     env = os.environ | {"TMPDIR": str(tmp_path)}
     argv = [sys.executable, "-m", "unstuck", "demo", "--json"]
     answer = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=90, check=False)
-    told = said(answer)
-    assert told["wrong"] == []
+    assert answer.stdout, answer.stderr
+    told = json.loads(answer.stdout)
+    assert (told["wrong"], answer.returncode) == ([], 0), answer.stdout
     numbers = told["numbers"]
     assert (numbers["enqueued"], numbers["completed"], numbers["lost"], numbers["stuck"]) == (
         "2000",
