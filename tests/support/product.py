@@ -108,6 +108,12 @@ class Product:
         [(seconds,)] = await self.say(sql, id_)
         return None if seconds is None else float(seconds)
 
+    async def span(self, id_: str, column: str, since: str, table: str = "jobs") -> float:
+        """Seconds from one time of a row to another: what was meant, however long ago that is."""
+        sql = f"SELECT extract(epoch FROM {column} - {since})::float FROM {table} WHERE id::text = %s"
+        [(seconds,)] = await self.say(sql, id_)
+        return float(seconds)
+
     async def events(self, id_: str) -> list[Row]:
         """What was told of a row, as data."""
         found = await self.say(
