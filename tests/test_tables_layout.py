@@ -176,6 +176,7 @@ async def test_times_that_do_not_say_their_zone_are_read_as_the_server_wrote_the
         name,
     )
     assert 280 < left <= 300
+    postgres_server.drop_database(url)
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ async def test_old_workers_go_on_beside_a_reaper(postgres_server: Postgres) -> N
 async def test_after_a_restart_of_the_server_a_worker_gets_its_lease_once_more(
     postgres_server: Postgres,
 ) -> None:
-    async with product(postgres_server) as shop:
+    async with product(postgres_server, stays=True) as shop:
         ids = [await shop.stuck(lease_expires_at=-60, last_heartbeat_at=-360) for _ in range(3)]
         url = shop.url
     await asyncio.to_thread(postgres_server.kill9)
@@ -186,7 +186,7 @@ def _nothing(job: Any) -> Any:
 
 
 async def test_a_reaper_outlives_its_server(postgres_server: Postgres) -> None:
-    async with product(postgres_server) as shop:
+    async with product(postgres_server, stays=True) as shop:
         url = shop.url
     async with tables(url) as opened:
         reaper = Reaper(opened, interval=0.2)

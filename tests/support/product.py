@@ -1,5 +1,6 @@
 """A running product with tables of jobs of its own, as its migrations made them, and an old worker of it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -141,12 +142,20 @@ AGE = "SELECT pg_sleep(greatest(0, 3 - extract(epoch FROM clock_timestamp() - pg
 
 
 @asynccontextmanager
-async def product(server: Postgres, migrations: str = MIGRATIONS) -> AsyncIterator[Product]:
-    """A new one."""
-    async with running(server.create_database()) as found:
+async def product(
+    server: Postgres, migrations: str = MIGRATIONS, *, stays: bool = False
+) -> AsyncIterator[Product]:
+    """A new one. Its database is gone with it, unless it ``stays`` for a test that goes on without a connection.
+
+    Hundreds of them would be written to disk and deleted when the server ends, which takes minutes on a busy machine.
+    """
+    url = server.create_database()
+    async with running(url) as found:
         await found.say(AGE)
         await found.say(migrations)
         yield found
+    if not stays:
+        await asyncio.to_thread(server.drop_database, url)
 
 
 @asynccontextmanager
