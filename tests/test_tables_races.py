@@ -93,6 +93,7 @@ async def expire(shop: Product, done: asyncio.Event) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.accepts("REAP-091")
 async def test_claims_beats_and_twenty_reapers_at_once_leave_a_history_that_adds_up(
     postgres_server: Postgres,
@@ -120,7 +121,7 @@ async def test_claims_beats_and_twenty_reapers_at_once_leave_a_history_that_adds
                 group.create_task(reaping(reaper))
             group.create_task(expire(shop, done))
             try:
-                await until_async(over, 60, "all rows to end")
+                await until_async(over, 240, "all rows to end")
             finally:
                 done.set()
 
