@@ -96,3 +96,16 @@ def test_a_lock_that_goes_round_is_nobodys_fault(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(lock, "TOO_LONG", 25.0)
     assert lock.held(path) == []
     theirs.close()
+
+
+def test_it_is_seen_whether_one_transaction_keeps_the_lock(tmp_path: Path) -> None:
+    path = str(tmp_path / "jobs.db")
+    theirs = connect(path)
+    theirs.execute("PRAGMA application_id = 1970172788")
+
+    assert not lock.lasts(path, 60.0)
+    theirs.execute("BEGIN IMMEDIATE")
+    assert lock.lasts(path, 0.1)
+    theirs.execute("COMMIT")
+    assert not lock.lasts(path, 60.0)
+    theirs.close()

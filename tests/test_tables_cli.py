@@ -74,7 +74,8 @@ async def test_the_service_acts_when_a_lease_ends_and_shows_what_it_did(
     port = free_port()
 
     def metrics() -> dict[str, float]:
-        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
         return {
             name: float(value)
             for name, _, value in (line.rpartition(" ") for line in text.splitlines() if line[0] != "#")
@@ -98,7 +99,7 @@ async def test_the_service_acts_when_a_lease_ends_and_shows_what_it_did(
         [scan] = [value for name, value in found.items() if name.startswith("reaper_scan_duration_ms{")]
         assert 0 < scan < 5000
         child.terminate()
-        assert await asyncio.to_thread(child.wait, 10) == 0
+        assert await asyncio.to_thread(child.wait, 20) == 0
 
 
 @pytest.mark.parametrize(
@@ -280,7 +281,7 @@ async def test_init_does_not_hold_anybody_up_while_it_waits_for_a_lock(
                 )
 
             await until_async(tried, 10, "it to wait for the table")
-            await asyncio.wait_for(shop.add(), 2)
+            await asyncio.wait_for(shop.add(), 20)
             await long.commit()
         assert len(await asyncio.wait_for(preparing, 20)) == 5
 

@@ -160,11 +160,11 @@ async def test_who_must_count_what_runs_waits_for_those_who_are_taking_some(
     async with session(shop.url) as other:  # as somebody else who leases without a limit
         await other.execute("SELECT 1 FROM unstuck.queues WHERE name = 'jobs' FOR SHARE")
         limited = asyncio.create_task(store.lease({"jobs": Share(20.0, 5, 2)}, 5, "w"))
-        assert len(await asyncio.wait_for(taken(store), 5)) == 1
+        assert len(await asyncio.wait_for(taken(store), 20)) == 1
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(limited), 0.2)
         await other.commit()
-    assert await asyncio.wait_for(limited, 5) == []  # two run meanwhile
+    assert await asyncio.wait_for(limited, 20) == []  # two run meanwhile
 
 
 async def test_what_happened_to_a_row_of_the_same_id_in_another_table_is_not_told(

@@ -59,7 +59,7 @@ def fences(events: list[dict[str, Any]]) -> list[int]:
 
 
 def scraped(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
         text: str = answer.read().decode()
     return text
 

@@ -93,6 +93,7 @@ async def expire(shop: Product, done: asyncio.Event) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.accepts("REAP-091")
 async def test_claims_beats_and_twenty_reapers_at_once_leave_a_history_that_adds_up(
     postgres_server: Postgres,
@@ -120,7 +121,7 @@ async def test_claims_beats_and_twenty_reapers_at_once_leave_a_history_that_adds
                 group.create_task(reaping(reaper))
             group.create_task(expire(shop, done))
             try:
-                await until_async(over, 60, "all rows to end")
+                await until_async(over, 240, "all rows to end")
             finally:
                 done.set()
 
@@ -163,7 +164,7 @@ async def test_old_workers_go_on_beside_a_reaper(postgres_server: Postgres) -> N
 async def test_after_a_restart_of_the_server_a_worker_gets_its_lease_once_more(
     postgres_server: Postgres,
 ) -> None:
-    async with product(postgres_server) as shop:
+    async with product(postgres_server, stays=True) as shop:
         ids = [await shop.stuck(lease_expires_at=-60, last_heartbeat_at=-360) for _ in range(3)]
         url = shop.url
     await asyncio.to_thread(postgres_server.kill9)
@@ -186,7 +187,7 @@ def _nothing(job: Any) -> Any:
 
 
 async def test_a_reaper_outlives_its_server(postgres_server: Postgres) -> None:
-    async with product(postgres_server) as shop:
+    async with product(postgres_server, stays=True) as shop:
         url = shop.url
     async with tables(url) as opened:
         reaper = Reaper(opened, interval=0.2)

@@ -321,7 +321,7 @@ async def test_workers_lost_before_an_operator_put_a_row_back_do_not_count(shop:
 
 
 async def test_a_server_that_is_away_is_not_a_trouble_of_its_tables(postgres_server: Postgres) -> None:
-    async with product(postgres_server) as shop:
+    async with product(postgres_server, stays=True) as shop:
         url = shop.url
     async with tables(url) as opened:
         await Reaper(opened).recover()

@@ -1,5 +1,6 @@
 """A running product with tables of jobs of its own, as its migrations made them, and an old worker of it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -108,6 +109,12 @@ class Product:
         [(seconds,)] = await self.say(sql, id_)
         return None if seconds is None else float(seconds)
 
+    async def span(self, id_: str, column: str, since: str, table: str = "jobs") -> float:
+        """Seconds from one time of a row to another: what was meant, however long ago that is."""
+        sql = f"SELECT extract(epoch FROM {column} - {since})::float FROM {table} WHERE id::text = %s"
+        [(seconds,)] = await self.say(sql, id_)
+        return float(seconds)
+
     async def events(self, id_: str) -> list[Row]:
         """What was told of a row, as data."""
         found = await self.say(
@@ -135,12 +142,20 @@ AGE = "SELECT pg_sleep(greatest(0, 3 - extract(epoch FROM clock_timestamp() - pg
 
 
 @asynccontextmanager
-async def product(server: Postgres, migrations: str = MIGRATIONS) -> AsyncIterator[Product]:
-    """A new one."""
-    async with running(server.create_database()) as found:
+async def product(
+    server: Postgres, migrations: str = MIGRATIONS, *, stays: bool = False
+) -> AsyncIterator[Product]:
+    """A new one. Its database is gone with it, unless it ``stays`` for a test that goes on without a connection.
+
+    Hundreds of them would be written to disk and deleted when the server ends, which takes minutes on a busy machine.
+    """
+    url = server.create_database()
+    async with running(url) as found:
         await found.say(AGE)
         await found.say(migrations)
         yield found
+    if not stays:
+        await asyncio.to_thread(server.drop_database, url)
 
 
 @asynccontextmanager

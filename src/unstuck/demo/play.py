@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -20,11 +20,13 @@ from unstuck.jobs import Jobs
 from unstuck.model import Filter, NewJob, Status
 from unstuck.store import Counts
 from unstuck.stores import open_store
+from unstuck.stores.sqlite.lock import lasts
 
 KINDS = {"quick": 1700, "slow": 120, "flaky": 80, "limited": 59, "bad": 40, "poison": 1}
 JOBS = sum(KINDS.values())
 LONGEST = 55.0  # seconds after which it gives up
 FROZEN = LEASE + 2.0  # seconds that a worker stands still
+MOMENT = 0.5  # seconds for which nobody else keeps the file's write lock
 WAKING = 10.0  # seconds in which it must have been refused something after that
 REFUSED = ("its outcome is refused", "the lease is lost")
 
@@ -35,6 +37,7 @@ class Deeds(Struct):
     killed: str = ""
     killed_at: datetime | None = None
     frozen: str = ""
+    gave_up: bool = False  # there was no time to see what becomes of all jobs
 
 
 Show = Callable[[Sequence[Counts], str], None]
@@ -53,6 +56,7 @@ async def play(folder: Path, show: Show) -> Deeds:
             async with asyncio.timeout(LONGEST):
                 await asyncio.gather(_watch(jobs, show), _interfere(jobs, folder, deeds, show))
         except TimeoutError:
+            deeds.gave_up = True
             show(await jobs.counts(), f"gave up after {LONGEST:.0f} s")
         finally:
             await _stop(workers)
@@ -110,19 +114,22 @@ async def _watch(jobs: Jobs, show: Show) -> None:
 async def _interfere(jobs: Jobs, folder: Path, deeds: Deeds, show: Show) -> None:
     """Wait until the poison has had its effect, kill one worker and freeze another, each in mid-work."""
     await _until_done(jobs, JOBS // 10)
-    pid, deeds.killed, held = await _stopped(jobs, ())
-    deeds.killed_at = (await jobs.store.clock()).now
-    os.kill(pid, signal.SIGKILL)
-    show(await jobs.counts(), f"killed worker {pid} with SIGKILL: it held {len(held)} jobs")
+    async with _stopped(jobs, ()) as (pid, deeds.killed, held):
+        deeds.killed_at = (await jobs.store.clock()).now
+        _signal(pid, signal.SIGKILL)
+        show(await jobs.counts(), f"killed worker {pid} with SIGKILL: it held {len(held)} jobs")
     await _until_done(jobs, JOBS // 4)
     lost: set[str] = set()
     while not lost:
-        pid, deeds.frozen, held = await _stopped(jobs, (deeds.killed,))
-        told = f"froze worker {pid} with SIGSTOP for {FROZEN:.0f} s: it holds {len(held)} jobs"
-        show(await jobs.counts(), f"{told}, lease {LEASE:.0f} s")
-        await asyncio.sleep(FROZEN)
-        lost = held - await _held_by(jobs, deeds.frozen)  # none if it was stopped with the file's write lock
-        os.kill(pid, signal.SIGCONT)
+        while await _locked(folder):  # by the one that was woken just now: it needs its time to let go
+            continue
+        async with _stopped(jobs, (deeds.killed,)) as (pid, deeds.frozen, held):
+            if await _locked(folder):
+                continue  # it was stopped with the lock: nobody could take its jobs, nor do any other
+            told = f"froze worker {pid} with SIGSTOP for {FROZEN:.0f} s: it holds {len(held)} jobs"
+            show(await jobs.counts(), f"{told}, lease {LEASE:.0f} s")
+            await asyncio.sleep(FROZEN)
+            lost = held - await _held_by(jobs, deeds.frozen)
     show(await jobs.counts(), f"woke worker {pid}: what it still has to say is refused")
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(WAKING):
@@ -130,14 +137,29 @@ async def _interfere(jobs: Jobs, folder: Path, deeds: Deeds, show: Show) -> None
                 await asyncio.sleep(0.05)
 
 
-async def _stopped(jobs: Jobs, but: Sequence[str]) -> tuple[int, str, set[str]]:
-    """Stop a worker while it holds jobs: its pid, its name and what it holds."""
+@contextlib.asynccontextmanager
+async def _stopped(jobs: Jobs, but: Sequence[str]) -> AsyncIterator[tuple[int, str, set[str]]]:
+    """A worker that stands still while it holds jobs: its pid, its name and what it holds. It goes on in any case:
+    stopped, it would hear of no end, and outlive us."""
     while True:
         pid, owner = await _busiest(jobs, but)
-        os.kill(pid, signal.SIGSTOP)
-        if held := await _held_by(jobs, owner):
-            return pid, owner, held
-        os.kill(pid, signal.SIGCONT)  # it settled them just before
+        _signal(pid, signal.SIGSTOP)
+        try:
+            if held := await _held_by(jobs, owner):  # if not, it settled them just before
+                yield pid, owner, held
+                return
+        finally:
+            _signal(pid, signal.SIGCONT)
+
+
+async def _locked(folder: Path) -> bool:
+    """Whether somebody has the file's write lock and does not let go of it."""
+    return await asyncio.to_thread(lasts, str(folder / "jobs.db"), MOMENT)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it is dead
+        os.kill(pid, number)
 
 
 async def _held_by(jobs: Jobs, owner: str) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from unstuck.demo.play import JOBS, KINDS, Deeds, refused
+from unstuck.demo.play import JOBS, KINDS, LONGEST, Deeds, refused
 from unstuck.jobs import Jobs
 from unstuck.model import Filter, Job, Status
 
@@ -24,7 +24,8 @@ async def judge(jobs: Jobs, folder: Path, deeds: Deeds) -> Verdict:
     done = {job.id for job in everything if job.status is Status.COMPLETED}
     dead = [job for job in everything if job.dead]
     unfinished = [job for job in everything if job.status in (Status.PENDING, Status.PROCESSING)]
-    effects = [line.split() for line in (folder / "effects").read_text().splitlines()]
+    noted = folder / "effects"
+    effects = [line.split() for line in noted.read_text().splitlines()] if noted.exists() else []
     did = Counter(id_ for what, _, id_, _ in effects if what == "did")
     recovered = [seconds for job in everything for seconds in await _recovered_after(jobs, job, deeds)]
     slowest = max(recovered, default=0.0)
@@ -32,13 +33,22 @@ async def judge(jobs: Jobs, folder: Path, deeds: Deeds) -> Verdict:
     causes = Counter(f"{job.queue}: {job.error.code if job.error else '?'}" for job in dead)
     wrong = [
         *(["a completed job has no effect"] if done - did.keys() else []),
-        *(["an effect belongs to no completed job"] if did.keys() - done else []),
         *(["jobs were lost"] if len(everything) != JOBS else []),
-        *(["jobs are stuck"] if unfinished else []),
-        *([f"dead letters are {dict(causes)}"] if Counter(job.queue for job in dead) != _expected() else []),
-        *(["nothing of the killed worker was recovered"] if not recovered else []),
-        *(["the frozen worker was not refused anything"] if not zombies else []),
     ]
+    if deeds.gave_up:  # what is not done yet is no fault of anybody
+        wrong.append(f"it was not over after {LONGEST:.0f} s: this machine is too slow, or too busy, to tell")
+    else:
+        wrong += [
+            *(["an effect belongs to no completed job"] if did.keys() - done else []),
+            *(["jobs are stuck"] if unfinished else []),
+            *(
+                [f"dead letters are {dict(causes)}"]
+                if Counter(job.queue for job in dead) != _expected()
+                else []
+            ),
+            *(["nothing of the killed worker was recovered"] if not recovered else []),
+            *(["the frozen worker was not refused anything"] if not zombies else []),
+        ]
     rows = [
         ("enqueued", str(JOBS)),
         ("completed", str(len(done))),

@@ -22,7 +22,7 @@ _LOCKS = Path("/proc/locks")
 
 
 class _Seen(NamedTuple):
-    seconds: float  # for which one transaction was seen to have the lock, up to TOO_LONG
+    seconds: float  # for which one transaction was seen to have the lock, up to the longest that was watched
     holder: int | None
 
 
@@ -31,7 +31,7 @@ def held(path: str) -> list[Finding]:
     with speaking_plainly(path):
         connection = connect(path)
         try:
-            seconds, holder = _watch(connection, path)
+            seconds, holder = _watch(connection, path, TOO_LONG)
         finally:
             connection.close()
     if seconds < WORTH_A_WORD:
@@ -47,12 +47,22 @@ def held(path: str) -> list[Finding]:
     return [Finding("failure", told, fix)]
 
 
-def _watch(connection: apsw.Connection, path: str) -> _Seen:
+def lasts(path: str, seconds: float) -> bool:
+    """Whether one transaction has the lock for as long as that."""
+    with speaking_plainly(path):
+        connection = connect(path)
+        try:
+            return _watch(connection, path, seconds).seconds >= seconds
+        finally:
+            connection.close()
+
+
+def _watch(connection: apsw.Connection, path: str, longest: float) -> _Seen:
     """Where many write in turns the lock is taken at almost any time; but then somebody commits, and the counter tells."""
     connection.set_busy_timeout(0)
     version = connection.pragma("data_version")
     began, holder = time.monotonic(), None
-    while (seconds := time.monotonic() - began) < TOO_LONG:
+    while (seconds := time.monotonic() - began) < longest:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
