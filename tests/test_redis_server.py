@@ -70,8 +70,8 @@ async def test_a_worker_consumes_again_by_itself_after_a_restart(
             await asyncio.to_thread(redis_server.start)
 
             async def again() -> int:
-                try:
-                    return await (await work.enqueue(2)).result(5)
+                try:  # longer than a worker waits between two tries, or one that sleeps would be taken for dead
+                    return await (await work.enqueue(2)).result(20)
                 except StoreUnavailable:
                     return 0
 

@@ -111,8 +111,8 @@ async def outlives_a_master(cluster: Cluster, harness: RedisHarness, queues: tup
             try:
 
                 async def again() -> int:
-                    try:
-                        return await (await first.enqueue(3)).result(5)
+                    try:  # longer than a worker waits between two tries, or one that sleeps would be taken for dead
+                        return await (await first.enqueue(3)).result(30)
                     except StoreUnavailable:
                         return 0
 
