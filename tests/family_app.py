@@ -125,9 +125,10 @@ def short_apart(seconds: float) -> int:
 
 
 @app.task(**SHORT)
-async def block_the_loop(seconds: float) -> None:
+async def block_the_loop(seconds: float, again: float | None = None) -> None:
+    """For so long, and in later attempts for as long as ``again`` says."""
     begin()
-    time.sleep(seconds)
+    time.sleep(seconds if again is None or current_job().attempt == 1 else again)
     end()
 
 

@@ -57,7 +57,9 @@ def _at_work(workers: Workers, supervisors: list[Child]) -> list[int]:
 
 async def frozen_past_its_lease(workers: Workers, *, over: bool) -> None:
     """It is replaced, and what it says when its successor is ``over``, or still at work, is refused."""
-    [ref] = await workers.enqueue("block_the_loop", queue="short", seconds=1.0 if over else 3.0)
+    # Time enough to freeze it, and no longer than until it is resumed.
+    again = 1.0 if over else 3.0
+    [ref] = await workers.enqueue("block_the_loop", queue="short", seconds=4.0, again=again)
     frozen = workers.start("--processes", "0", "--recovery", "1")
     await workers.begun(ref, frozen)
     frozen.pause()
