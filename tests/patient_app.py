@@ -9,7 +9,7 @@ from support.ledger import Ledger
 from unstuck import Retry, Unstuck, current_job
 
 app = Unstuck(os.environ.get("UNSTUCK_STORE", "sqlite:///:memory:"))
-LEASE = 3.0
+LEASE = 5.0  # seconds, so that one who is held up for three of them is not taken for dead
 
 
 @app.task(queue="patient", lease=LEASE, heartbeat=1.0, retry=Retry(attempts=5, backoff=(0.1,)))

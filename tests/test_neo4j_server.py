@@ -73,7 +73,7 @@ async def test_what_was_acknowledged_survives_a_killed_server(
 async def test_workers_go_on_by_themselves_when_the_server_was_killed_in_mid_run(
     harness: Neo4jHarness, neo4j_server: Neo4j, workers: Workers
 ) -> None:
-    await workers.enqueue("step", 120, seconds=0.05, max_attempts=50)
+    await workers.enqueue("step", 120, seconds=0.3, max_attempts=50)
     supervisor = workers.start("--processes", "2", "--recovery", "1")
     await until_async(lambda: workers.ended() >= 20, 90, "some jobs to end", supervisor.log)
 
@@ -122,7 +122,7 @@ async def unanswered(
     """Carry out ``work`` so that no reply to it arrives: the connection is cut when the server has committed."""
     proxy.drop_reply(to=to, quiet=60.0)
     task = asyncio.create_task(work)
-    await until_async(done, 15, "the server to have done it")
+    await until_async(done, 30, "the server to have done it")
     proxy.reset()
     return await task
 

@@ -21,6 +21,7 @@ from unstuck.store import Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
+NOTICED = "does not answer|heartbeat failed|heartbeats failed"
 APART = ("unshare", "--pid", "--fork", "--mount-proc")  # so that only the lease can tell that it is dead
 
 
@@ -86,6 +87,8 @@ async def test_a_server_killed_again_and_again_loses_no_job_that_it_acknowledged
     acknowledged: list[str] = []
     stop = asyncio.Event()
     started = [workers.start("--recovery", "1", "--concurrency", "10") for _ in range(2)]
+    for one in started:  # or it might come when all is over
+        await one.until_line_async("takes", 60)
     producing = asyncio.create_task(produce(harness.store, acknowledged, stop))
     try:
         for _ in range(crashes):
@@ -93,6 +96,8 @@ async def test_a_server_killed_again_and_again_loses_no_job_that_it_acknowledged
             await until_async(lambda: len(acknowledged) > known + 50, 30, "more to be acknowledged")  # noqa: B023
             await until_async(lambda: len(ended(workers)) > done + 30, 30, "more to end", started[0].log)  # noqa: B023
             await harness.crash()
+            for one in started:
+                await until_async(lambda: one.says(NOTICED), 30, "it to notice", one.log)  # noqa: B023
             await harness.restart()
     finally:
         stop.set()
@@ -109,7 +114,7 @@ async def test_a_server_killed_again_and_again_loses_no_job_that_it_acknowledged
     assert await harness.store.verify() == []
     for one in started:
         assert one.exit_code is None
-        assert one.says("does not answer|heartbeat failed|heartbeats failed"), "it did not notice"
+        assert one.says(NOTICED)
     [after] = await workers.enqueue("step", seconds=0.0)
     await until_async(lambda: ended(workers)[after.id], 20, "one more job", started[0].log)
 

@@ -81,7 +81,9 @@ async def test_a_lease_whose_beat_is_under_way_is_not_taken(
     job = await overdue(harness)
     async with session(postgres_server.url()) as holder:
         await say(holder, BEAT, harness, job.id, job.fence)
-        during = await asyncio.wait_for(reclaimed(harness.store), 5)
+        during = await asyncio.wait_for(
+            reclaimed(harness.store), 15
+        )  # or it waits for the beat, and for ever
         await holder.commit()
 
     assert during.jobs == (await reclaimed(harness.store)).jobs == []
@@ -154,8 +156,11 @@ import asyncio, json, pathlib, sys
 from unstuck import open_store
 from unstuck.store import Share
 
-async def main(url, owner, paused):
+async def main(url, owner, all_here, paused):
     async with open_store(url) as store:
+        print("here", flush=True)
+        while not pathlib.Path(all_here).exists():
+            await asyncio.sleep(0.01)
         before, after = [], []
         while len(after) < 3:
             calls = after if pathlib.Path(paused).exists() else before
@@ -173,16 +178,19 @@ async def test_after_a_pause_none_of_eight_processes_leases_any_more(
 ) -> None:
     await enqueued(harness.store, 20_000)
     logs = [tmp_path / f"leaser-{number}.log" for number in range(8)]
-    flag = tmp_path / "paused"
+    all_here, flag = tmp_path / "all here", tmp_path / "paused"
     argv = [sys.executable, "-c", _LEASER, harness.url]
-    leasers = [Child([*argv, log.stem, str(flag)], log) for log in logs]
+    leasers = [Child([*argv, log.stem, str(all_here), str(flag)], log) for log in logs]
     try:
         for leaser in leasers:
-            await leaser.until_line_async("leasing", 30)
+            await leaser.until_line_async("here", 60)
+        all_here.touch()  # or the first would take all jobs while the last one starts
+        for leaser in leasers:
+            await leaser.until_line_async("leasing", 60)
         await harness.store.pause("q", "stop")
         held = (await counts(harness.store)).processing
         flag.touch()
-        codes = [await asyncio.to_thread(leaser.wait, 30) for leaser in leasers]
+        codes = [await asyncio.to_thread(leaser.wait, 60) for leaser in leasers]
     finally:
         for leaser in leasers:
             leaser.close()
@@ -225,4 +233,4 @@ async def test_a_number_that_never_comes_holds_up_no_follower_for_long(
     async def told() -> bool:
         return [event.queue for event in await harness.store.events()] == ["first", "second"]
 
-    await until_async(told, 5, "the event behind the gap")
+    await until_async(told, 20, "the event behind the gap")

@@ -113,12 +113,12 @@ async def test_a_worker_waits_for_a_server_that_is_not_there_yet_and_says_so(tmp
         await asyncio.to_thread(server.stop)
         with Workers(Place(), tmp_path) as workers:
             worker = workers.start("--processes", "0")
-            await worker.until_line_async("does not answer, will try again in 0.[48] s", 20)
+            await worker.until_line_async("does not answer, will try again in 0.[48] s", 60)
             assert worker.exit_code is None
             await asyncio.to_thread(server.start)
             async with Place.store:
                 [ref] = await workers.enqueue("step", seconds=0.0)
-                assert (await workers.over(ref, 20, worker)).status is Status.COMPLETED
+                assert (await workers.over(ref, 60, worker)).status is Status.COMPLETED
             assert PASSWORD not in worker.log.read_text()
 
 

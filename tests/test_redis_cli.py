@@ -50,6 +50,7 @@ def test_a_server_that_loses_jobs_is_wrong_input(run: Command, verb: tuple[str, 
         assert run("init", store=f"{server.url()}?careless=yes").returncode == 0
 
 
+@pytest.mark.timeout(400)  # it is sixteen commands, each of which starts anew
 def test_a_server_that_began_to_lose_jobs_can_be_looked_at_and_mended(run: Command) -> None:
     with Redis("redis") as server:
         store = server.url()

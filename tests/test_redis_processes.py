@@ -40,7 +40,7 @@ async def test_workers_killed_at_random_lose_no_job_and_complete_each_once(worke
 
 
 async def test_a_killed_workers_jobs_are_back_at_once(workers: Workers) -> None:
-    [ref] = await workers.enqueue("step", seconds=1.0)
+    [ref] = await workers.enqueue("step", seconds=60.0)
     supervisor = workers.start("--processes", "1", "--recovery", "60")
     await workers.begun(ref, supervisor)
     victim = worker_of(supervisor)

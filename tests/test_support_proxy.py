@@ -144,7 +144,7 @@ async def test_a_proxy_that_leaves_while_connections_close_leaves_none_open(stor
                     await client.ask(b"one\n")
                 for _ in range(turns):
                     await asyncio.sleep(0)
-            await until_async(lambda: store.clients == 0, 1, f"the store to hear of it, after {turns} turns")
+            await until_async(lambda: store.clients == 0, 5, f"the store to hear of it, after {turns} turns")
 
 
 @pytest.mark.parametrize("count", [0, 3, 8])

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from support.servers import missing
+from support.servers import alone, missing
 
 TESTS = Path(__file__).parents[1]
 PLACE = TESTS.parent / ".make" / f"bullmq-python-{sys.version_info[0]}.{sys.version_info[1]}"
@@ -32,6 +32,12 @@ def produce(port: int, prefix: str, queue: str, single: list[Any], bulk: list[An
 
 @functools.cache
 def installed() -> Path:
+    with alone(PLACE):
+        _install()
+    return PLACE
+
+
+def _install() -> None:
     if not (PLACE / "complete").exists():
         install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--upgrade", "--target"]
         argv = [sys.executable, *install, str(PLACE), "bullmq"]
@@ -42,4 +48,3 @@ def installed() -> Path:
                 f"pip install --target {PLACE.name} bullmq ({done.stderr.strip()[-200:]})",
             )
         (PLACE / "complete").touch()
-    return PLACE

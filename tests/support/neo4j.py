@@ -5,7 +5,6 @@ runs such a server, with a database for jobs, until it is stopped.
 """
 
 import contextlib
-import fcntl
 import functools
 import logging
 import re
@@ -22,7 +21,7 @@ from typing import Any
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
 
-from support.servers import Server, missing
+from support.servers import Server, alone, missing
 
 POM = Path(__file__).parents[2] / "tools" / "neo4j" / "pom.xml"
 CACHE = Path.home() / ".cache" / "unstuck"
@@ -168,9 +167,7 @@ def jars() -> Path:
         return folder
     if shutil.which("mvn") is None:
         missing("Neo4j", INSTALL)
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(CACHE):
         if not folder.exists():
             _fetch(folder)
     return folder

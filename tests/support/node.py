@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.processes import Child
-from support.servers import missing
+from support.servers import alone, missing
 
 TESTS = Path(__file__).parents[1]
 SCRIPTS = TESTS / "node"
@@ -49,6 +49,12 @@ def installed(version: str) -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         missing("Node", "apt-get install nodejs npm")
     folder = PLACE / f"bullmq-{version}"
+    with alone(PLACE):
+        _install(folder, version)
+    return folder
+
+
+def _install(folder: Path, version: str) -> None:
     if not all((folder / "node_modules" / name / "package.json").exists() for name in ("bullmq", *BESIDE)):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text('{"private": true, "type": "module"}\n')
@@ -68,4 +74,3 @@ def installed(version: str) -> Path:
         new = folder / f".{script.name}.{os.getpid()}"  # others may be running the old one
         shutil.copy(script, new)
         new.rename(folder / script.name)
-    return folder

@@ -17,7 +17,7 @@ from support.waiting import tail, until, until_async
 __all__ = ["Child", "Reach", "alive", "kin", "tail", "until", "until_async"]
 
 MARK = "UNSTUCK_TEST_CHILD"
-PATIENCE = 10.0
+PATIENCE = 30.0  # seconds for what takes a moment, on a machine that is busy with something else
 
 Reach = Literal["process", "group", "family"]
 """Whom a signal reaches: the child alone; its process group; or all that came of it, in whatever group."""

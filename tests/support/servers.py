@@ -1,5 +1,6 @@
 """Private servers for tests: started on a free port, paused, killed, and restarted on the same port and data."""
 
+import fcntl
 import os
 import random
 import shutil
@@ -7,8 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -29,6 +30,15 @@ def missing(what: str, install: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason, allow_module_level=True)
+
+
+@contextmanager
+def alone(place: Path) -> Iterator[None]:
+    """What several processes would fetch into one place at the same time, one does while the others wait."""
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def free_port() -> int:

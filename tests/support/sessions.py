@@ -36,7 +36,7 @@ async def waits(harness: PostgresHarness, query: str, *, name: str = STORE) -> N
     async def found() -> list[tuple[Any, ...]]:
         return await harness.rows(_WAITING, (name, f"%{query}%"))
 
-    await until_async(found, 10, f"{name} to wait for a lock in {query!r}")
+    await until_async(found, 30, f"{name} to wait for a lock in {query!r}")
 
 
 async def gone(harness: PostgresHarness, name: str) -> None:

@@ -96,7 +96,7 @@ class Workers:
     async def begun(self, ref: Ref, child: Child, times: int = 1) -> None:
         """Until a handler has told the ledger that it runs this job, that many times."""
         await until_async(
-            lambda: self.ledger.started(ref.id) >= times, 20, f"start {times} of the job", child.log
+            lambda: self.ledger.started(ref.id) >= times, 60, f"start {times} of the job", child.log
         )
 
     async def events(self, ref: Ref) -> list[str]:
@@ -113,7 +113,7 @@ class Workers:
 
 def worker_of(child: Child) -> int:
     """The worker process under a supervisor that has told of itself in the log."""
-    line = child.until_line(r"worker worker-\S+ takes", 20)
+    line = child.until_line(r"worker worker-\S+ takes", 60)
     return int(re.findall(r"worker-\S+?-(\d+)-[0-9a-f]{8} takes", line)[-1])
 
 

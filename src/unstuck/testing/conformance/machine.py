@@ -26,12 +26,13 @@ from unstuck.testing.conformance.reference import Model
 from unstuck.testing.harness import Harness
 
 T = TypeVar("T")
-# Leases and delays end on odd multiples of 20, time passes in even ones, and the head start of a priority is a multiple,
-# too: nothing ends, and no two jobs change places, within the seconds that an example takes.
-LEASE = 260.0
-HOLD = 140.0
-DELAYS = (0.0, 0.0, 0.0, 100.0, 380.0)
-PASSING = (40.0, 160.0, 400.0, 400.0)
+# Leases and delays end in the middle of a step of time, and a point of priority is half of one: nothing ends or overtakes
+# at the very moment a test looks, and a slow store may take a minute for an example before that time itself counts.
+STEP = 120.0
+LEASE = 6.5 * STEP
+HOLD = 3.5 * STEP
+DELAYS = (0.0, 0.0, 0.0, 2.5 * STEP, 9.5 * STEP)
+PASSING = (STEP, 4 * STEP, 10 * STEP, 10 * STEP)
 EXAMPLES = int(os.environ.get("UNSTUCK_EXAMPLES", "60"))
 ENDINGS = ("completed", "failed", "retried", "crashed", "released", "released", "halted")
 OPERATIONS = ("cancel", "requeue", "requeue", "delete", "pause", "resume", "resume")
@@ -148,7 +149,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def tick(self, draw: Draw) -> None:
         name = f"{self.queue}-{draw(st.sampled_from('ab'))}"
-        ahead = draw(st.sampled_from([-30.0, 0.0, 0.0, 30.0]))
+        ahead = draw(st.sampled_from([-3 * STEP, 0.0, 0.0, 3 * STEP]))
         jobs = [new(self.queue, key=key) for key in draw(st.lists(st.sampled_from([None, "a"]), max_size=2))]
         fired = self._do(self.store.tick(name, NOON + timedelta(seconds=ahead), jobs))
         assert fired == self.model.tick(name, self.model.now + ahead, jobs)
