@@ -119,6 +119,26 @@ async def test_a_row_that_somebody_has_locked_is_not_waited_for_by_those_who_hav
     assert await shop.status(held[1].id) == "done"
 
 
+async def test_who_stands_in_line_for_a_row_before_us_is_not_said_to_have_locked_the_table(
+    shop: Product, store: Store, held: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locked, "PATIENCE", "200ms")
+    change = b"UPDATE asr_jobs SET updated_at = now()"
+
+    async def stands_in_line() -> bool:
+        return bool(await shop.say("SELECT 1 FROM pg_locks WHERE locktype = 'tuple'"))
+
+    async with session(shop.url, name="next-in-line") as other:
+        async with session(shop.url) as product:
+            await product.execute(change)
+            waiting = asyncio.create_task(other.execute(change))
+            await until_async(stands_in_line, 20, "the other to wait for the row")
+            told = "table asr_jobs, or a row of it, is locked and cannot be changed; see"
+            with pytest.raises(Locked, match=told):
+                await asyncio.wait_for(store.settle([completed(held[2].lease)]), SOON)
+        await waiting
+
+
 async def test_who_waits_to_lock_a_table_behind_somebody_who_reads_it_is_named_and_so_is_he(
     shop: Product, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

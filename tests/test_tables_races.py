@@ -17,6 +17,7 @@ from unstuck.errors import StoreUnavailable
 from unstuck.model import Beat, Settled, Worker, completed, failed, released, retried
 from unstuck.store import Blind, Share, Store
 from unstuck.stores import open_tables
+from unstuck.stores.postgres.adopted import locked
 from unstuck.testing.conformance.given import trouble
 
 pytestmark = pytest.mark.anyio
@@ -96,8 +97,11 @@ async def expire(shop: Product, done: asyncio.Event) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.accepts("REAP-091")
 async def test_claims_beats_and_twenty_reapers_at_once_leave_a_history_that_adds_up(
-    postgres_server: Postgres,
+    postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        locked, "PATIENCE", "60s"
+    )  # two dozen stand in line for the same rows, and none gives up
     async with product(postgres_server) as shop, AsyncExitStack() as stack:
         await shop.say("INSERT INTO jobs (max_attempts) SELECT 6 FROM generate_series(1, 300)")
         stores = [await stack.enter_async_context(open_store(shop.url + "?table=jobs")) for _ in range(4)]
