@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -46,9 +47,18 @@ async def store(harness: Neo4jHarness, neo4j_server: Neo4j, proxy: Proxy) -> Asy
         yield store
 
 
-async def restart(server: Neo4j) -> None:
-    await asyncio.to_thread(server.kill9)
+async def started(server: Neo4j, store: Store) -> None:
+    """Start a server that was stopped. Cold, it may take longer for its first answers than anybody waits for one."""
     await asyncio.to_thread(server.start)
+
+    async def answers() -> bool:
+        try:
+            await store.count()
+        except StoreUnavailable:
+            return False
+        return True
+
+    await until_async(answers, 200, "the server to answer")
 
 
 async def test_what_was_acknowledged_survives_a_killed_server(
@@ -58,7 +68,9 @@ async def test_what_was_acknowledged_survives_a_killed_server(
     held, done = await leased(harness.store, 2)
     await harness.store.settle([completed(done.lease, "kept")])
 
-    await restart(neo4j_server)
+    await asyncio.to_thread(neo4j_server.kill9)
+    killed = time.monotonic()
+    await started(neo4j_server, harness.store)
 
     assert await states(harness.store) == {"pending": 48, "processing": 1, "completed": 1}
     assert await harness.store.settle([completed(done.lease, "kept"), completed(held.lease)]) == [
@@ -66,7 +78,7 @@ async def test_what_was_acknowledged_survives_a_killed_server(
         Settled.APPLIED,
     ]
     assert await harness.store.verify() == []
-    assert (await harness.store.clock()).uptime < 120
+    assert (await harness.store.clock()).uptime <= time.monotonic() - killed + 1.0
 
 
 @pytest.mark.long
@@ -112,7 +124,7 @@ async def test_nothing_is_written_to_another_database_that_answers_at_the_same_a
             assert await states(theirs) == {"pending": 1}
         await asyncio.to_thread(stranger.stop)
 
-    await asyncio.to_thread(neo4j_server.start)
+    await started(neo4j_server, harness.store)
     assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
 
 
