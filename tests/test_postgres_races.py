@@ -81,9 +81,7 @@ async def test_a_lease_whose_beat_is_under_way_is_not_taken(
     job = await overdue(harness)
     async with session(postgres_server.url()) as holder:
         await say(holder, BEAT, harness, job.id, job.fence)
-        during = await asyncio.wait_for(
-            reclaimed(harness.store), 15
-        )  # or it waits for the beat, and for ever
+        during = await asyncio.wait_for(reclaimed(harness.store), 15)  # it would wait for the beat for ever
         await holder.commit()
 
     assert during.jobs == (await reclaimed(harness.store)).jobs == []

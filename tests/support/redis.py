@@ -66,9 +66,8 @@ def say(port: int, *words: str) -> str:
     with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
         said = [word.encode() for word in words]
         line.sendall(b"*%d\r\n" % len(said) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in said))
-        line.sendall(
-            b"*1\r\n$4\r\nQUIT\r\n"
-        )  # it hangs up then: what has come by that time is the whole answer
+        # It hangs up then: what has come by that time is the whole answer.
+        line.sendall(b"*1\r\n$4\r\nQUIT\r\n")
         with line.makefile("rb") as answers:
             return answers.read().removesuffix(b"+OK\r\n").decode()
 
