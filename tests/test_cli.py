@@ -6,6 +6,7 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,17 @@ def test_enqueue_stores_its_options(run: Command) -> None:
 
     assert (job["queue"], job["priority"], job["max_attempts"]) == ("mail", 7, 9)
     assert (job["payload"], job["run_at"]) == ({"n": number}, "2999-01-31T07:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("said_as", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("1.5h", 5400), ("7d", 604800)]
+)
+def test_a_delay_is_written_as_people_write_it(run: Command, said_as: str, seconds: int) -> None:
+    made = said(run("enqueue", "send", "--delay", said_as, "--json"))
+    job = said(run("job", made["id"], "--json"))["job"]
+
+    created, due = (datetime.fromisoformat(job[name]) for name in ("created_at", "run_at"))
+    assert (due - created).total_seconds() == pytest.approx(seconds, abs=0.01)
 
 
 def test_enqueue_takes_its_retries_from_the_environment(
@@ -226,7 +238,7 @@ WRONG: list[tuple[list[str], str]] = [
     ([*SEND, "--priority", "10"], "priority is 10: it must be a whole number from 0 to 9"),
     ([*SEND, "--priority", "high"], "priority"),
     ([*SEND, "--delay", "nan"], "delay is nan"),
-    ([*SEND, "--delay", "5m"], "delay"),
+    ([*SEND, "--delay", "5x"], "'5x' is no span of time: write 90s, 15m, 2h or 7d, or a number of seconds"),
     ([*SEND, "--run-at", "tomorrow"], "--run-at 'tomorrow' is no time"),
     ([*SEND, "--run-at", "2027-06-30T23:59:60+00:00"], "--run-at '2027-06-30T23:59:60+00:00' is no time"),
     (
@@ -296,7 +308,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["cancel", "--queue", "defalt", "--dry-run"], "queue 'defalt' is not known"),
     (["clean", "--queue", "defalt", "--yes"], "queue 'defalt' is not known"),
     (["reap", "--once", "--interval", "-1"], "interval is -1"),
-    (["reap", "--once", "--interval", "60s"], "interval"),
+    (["reap", "--once", "--interval", "often"], "'often' is no span of time: write 90s"),
 ]
 
 

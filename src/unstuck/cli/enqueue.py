@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from unstuck.cli.filters import instant
+from unstuck.cli.filters import instant, seconds
 from unstuck.cli.output import json_option, plainly, print_json, store_option, with_jobs
 from unstuck.environ import default_retry
 from unstuck.errors import PayloadError
@@ -28,7 +28,9 @@ from unstuck.store import Enqueued
 @click.option("--key", help="A second job with this key in this queue is not created.")
 @click.option("--again", is_flag=True, help="Start the finished job with this key over.")
 @click.option("--priority", type=int, default=0, show_default=True, help="0 to 9, higher is sooner.")
-@click.option("--delay", type=float, default=0.0, help="Seconds to wait before it may run.")
+@click.option(
+    "--delay", type=seconds, default=0.0, help="How long to wait before it may run: 90 or 90s, 15m, 2h, 7d"
+)
 @click.option("--run-at", help="When it may run: 2027-01-31T08:00:00+01:00")
 @click.option("--max-attempts", type=int, help="Without it, what JOB_MAX_ATTEMPTS says, or 3.")
 @store_option

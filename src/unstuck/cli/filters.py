@@ -130,6 +130,18 @@ def span(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+def seconds(text: str) -> float:
+    """The type of an option that is a length of time: a number, or what people write."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return span(text)
+    except ConfigError as error:
+        raise click.BadParameter(f"{error}, or a number of seconds") from None
+
+
 def instant(text: str | None) -> datetime | None:
     if text is None:
         return None

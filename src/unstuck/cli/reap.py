@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from unstuck.cli.filters import seconds
 from unstuck.cli.output import (
     json_option,
     named,
@@ -37,13 +38,12 @@ from unstuck.telemetry import log_json
 @click.command()
 @click.option("--once", is_flag=True, help="Recover what is lost now, print how much that was, and end.")
 @table_option
-@click.option("--interval", type=float, help="Seconds between recoveries. [default: 60]")
+@click.option("--interval", type=seconds, help="Time between recoveries: 30 or 30s, 5m [default: 60s]")
 @click.option(
     "--grace",
-    type=float,
+    type=seconds,
     default=GRACE,
-    show_default=True,
-    help="Seconds that a job processed without a lease may be silent before it is given one.",
+    help="How long a job processed without a lease may be silent before it is given one. [default: 1h]",
 )
 @click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
 @metrics_option

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import click
 
 from unstuck.app import Unstuck
+from unstuck.cli.filters import seconds
 from unstuck.cli.output import plainly, store_argument
 from unstuck.cli.reload import changed
 from unstuck.errors import ConfigError, SchemaError, StoreDamaged, UnstuckError
@@ -50,11 +51,13 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     help="Worker processes under one supervisor [default: 1]; 0 works in this process, without one.",
 )
 @click.option("--concurrency", type=int, help="Jobs at a time in each process. [default: 10]")
-@click.option("--grace", type=float, help="Seconds running jobs get when it is stopped. [default: 30]")
+@click.option(
+    "--grace", type=seconds, help="Time running jobs get when it is stopped: 90 or 90s, 5m [default: 30s]"
+)
 @click.option(
     "--recovery",
-    type=float,
-    help="Seconds between recoveries of lost jobs, 0 switches them off. [default: 60]",
+    type=seconds,
+    help="Time between recoveries of lost jobs, 0 switches them off. [default: 60s]",
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due any more.")
 @click.option("--reload", is_flag=True, help="Start anew when a Python file here changes; for development.")
