@@ -6,13 +6,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 MUTANTS := .venv-mutants
 STAMP := .make
-# Two processes that take turns at the files of tests, each with servers of its own.
-SIDE_BY_SIDE := -n 2 --dist loadfile
+MINUTES := 1
+# Three processes on two cores, because half of the tests wait most of their time. Each has servers of its own; tests/support/groups.py says which tests stay together.
+SIDE_BY_SIDE := -n 3 --dist loadfile
 ROOT := $(shell test "$$(id -u)" = 0 || echo sudo -n) env DEBIAN_FRONTEND=noninteractive
 APT := $(ROOT) apt-get
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check model mutants bench wheel constraints clean
+
+
+.PHONY: help demo test test-long check model mutants bench chaos wheel constraints clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -20,12 +23,12 @@ help: ## list the commands
 demo: $(STAMP)/run ## install, then watch jobs survive a killed worker, a frozen one and a poison job
 	@$(BIN)/unstuck demo
 
-test: $(STAMP)/dev $(STAMP)/servers ## run the tests, on this Python and on a 3.13 beside it
+test: $(STAMP)/dev $(STAMP)/servers ## run the tests
 	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not long"
-	$(BIN)/python tools/other_pythons.py $(SIDE_BY_SIDE)
 
-test-long: $(STAMP)/dev $(STAMP)/servers ## run the tests that take longer than their share
+test-long: $(STAMP)/dev $(STAMP)/servers ## run the tests that take longer than their share, and most once more on Python 3.13
 	$(BIN)/python -m pytest -q -m long
+	$(BIN)/python tools/other_pythons.py $(SIDE_BY_SIDE)
 
 check: $(STAMP)/dev model ## linters, types, import directions, file sizes, links in docs
 	$(BIN)/ruff check .
@@ -44,6 +47,9 @@ mutants: $(STAMP)/mutants ## change the rules one place at a time and list the c
 
 bench: $(STAMP)/dev ## measure against peers, in one run a store on this machine
 	$(BIN)/python bench/run.py
+
+chaos: $(STAMP)/dev $(STAMP)/servers ## break things around each store for MINUTES=1, then check the history
+	for store in sqlite postgres redis neo4j; do $(BIN)/python chaos/run.py --store $$store --minutes $(MINUTES) || exit 1; done
 
 wheel: $(STAMP)/dev ## build the package
 	$(BIN)/python -m build --no-isolation --outdir dist .

@@ -9,9 +9,11 @@ from typing import Any, Self
 
 from neo4j import AsyncDriver, AsyncGraphDatabase, AsyncManagedTransaction
 
-from unstuck.ids import new_id
-from unstuck.model import Job, NewJob, Outcome, completed
-from unstuck.store import Share, Store
+from unstuck.protocol.ids import new_id
+from unstuck.protocol.job import Job, NewJob
+from unstuck.protocol.leases import Share
+from unstuck.protocol.outcome import Outcome, completed
+from unstuck.protocol.store import Store
 from unstuck.stores import open_store
 
 LABELS = ("EmbedJob", "Bare", "Plain")

@@ -10,6 +10,7 @@ import time
 
 from bench import marks, producer
 from unstuck import Task, Unstuck, open_store
+from unstuck.protocol.leases import Recovery
 
 URL = os.environ["BENCH_URL"]
 app = Unstuck(URL)
@@ -48,7 +49,7 @@ async def reclaim(scans: int) -> None:
     async with open_store(URL) as store:
         for _ in range(scans):
             began = time.perf_counter()
-            reclaimed = await store.reclaim(None, 30.0, 200, "bench")
+            reclaimed = await store.reclaim(Recovery("bench", 30.0, 200))
             took.append((time.perf_counter() - began) * 1000)
             if reclaimed.jobs:
                 raise RuntimeError("a lease ran out during the scan: nothing was to be found")

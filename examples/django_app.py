@@ -30,11 +30,11 @@ settings.configure(
             "PORT": _URL.port,
         }
     },
-    TASKS={"default": {"BACKEND": "unstuck.django.UnstuckBackend", "QUEUES": ["default", "mail"]}},
+    TASKS={"default": {"BACKEND": "unstuck.contrib.django.UnstuckBackend", "QUEUES": ["default", "mail"]}},
 )
 django.setup()
 
-from unstuck.django import app  # noqa: E402, F401 - for the worker, and after the settings
+from unstuck.contrib.django import app  # noqa: E402, F401 - for the worker, and after the settings
 
 
 class Order(models.Model):

@@ -18,15 +18,15 @@ from support.redis import Redis
 from support.workers import Workers
 
 from unstuck import Unstuck, open_store
-from unstuck.store import Store
+from unstuck.protocol.store import Store
 from unstuck.testing import Harness, PostgresHarness, RedisHarness, SQLiteHarness
 
-pytest_plugins = ["support.summary"]
+pytest_plugins = ["support.groups", "support.summary"]
 # Hypothesis would fail an example that takes 200 ms, as any can when the machine has others to run.
 hypothesis.settings.register_profile("patient", hypothesis.settings.default, deadline=None)
 hypothesis.settings.load_profile("patient")
 # Django 6 needs Python 3.12: its tests are not there on an older one, and run on the second interpreter.
-collect_ignore = ["test_django.py"] if sys.version_info < (3, 12) else []
+collect_ignore = ["contrib/test_django.py"] if sys.version_info < (3, 12) else []
 
 
 def each(flavours: Sequence[str]) -> "list[pytest.ParameterSet]":  # quoted: mutmut needs an older pytest

@@ -1,11 +1,17 @@
-// work: run the jobs of a queue until so many have ended, and tell of each. "flaky" fails once, "hopeless" always.
+// work: run the jobs of a queue until so many have ended, and tell of each. "flaky" fails once, "hopeless" always; "gated"
+// waits until there is a key "gate".
 import { Worker } from 'bullmq';
+import { Redis } from 'ioredis';
 
 const [port, prefix, name, count, slow] = process.argv.slice(2);
+const redis = new Redis({ host: '127.0.0.1', port: Number(port) });
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function handle(job) {
   await pause(Number(slow ?? 0));
+  while (job.name === 'gated' && !(await redis.exists(`${prefix}:gate`))) {
+    await pause(10);
+  }
   if (job.name === 'hopeless' || (job.name === 'flaky' && job.attemptsMade === 0)) {
     throw new Error(`${job.name} does not work`);
   }

@@ -62,18 +62,18 @@ def here() -> bool:
 
 def adapt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out what ArcadeDB has not: a database's number, and to wait for indexes and to look at them."""
-    from unstuck.stores.neo4j.lines import Lines
+    from unstuck.stores.neo4j.client import Neo4jClient
 
-    asked = Lines.rows
+    asked = Neo4jClient.rows
 
-    async def rows(self: Lines, text: str, **options: Any) -> list[list[Any]]:
+    async def rows(self: Neo4jClient, text: str, **options: Any) -> list[list[Any]]:
         return [] if "db.awaitIndexes" in text else await asked(self, text, **options)
 
-    monkeypatch.setattr(Lines, "rows", rows)
+    monkeypatch.setattr(Neo4jClient, "rows", rows)
     identity = "OPTIONAL MATCH (s:{label}Store {name: 'store'}) RETURN 'this one', s.birth, 0"
-    monkeypatch.setattr("unstuck.stores.neo4j.lines._IDENTITY", identity)
+    monkeypatch.setattr("unstuck.stores.neo4j.client._IDENTITY", identity)
 
-    async def nothing(_: Lines) -> dict[str, str]:
+    async def nothing(_: Neo4jClient) -> dict[str, str]:
         return {}
 
     monkeypatch.setattr("unstuck.stores.neo4j.migrate.missing", nothing)

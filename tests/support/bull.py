@@ -10,7 +10,7 @@ from typing import Any
 from support.node import Node
 from support.redis import Redis
 from support.waiting import until_async
-from unstuck.model import NewJob
+from unstuck.protocol.job import NewJob
 from unstuck.testing import RedisHarness
 
 QUEUE = "mail"
@@ -33,8 +33,21 @@ class Bull:
         ids: list[str] = await asyncio.to_thread(self._node, "flow", *self._where, said)
         return ids
 
+    async def tree(self, flow: dict[str, Any]) -> dict[str, str]:
+        """Add a flow as BullMQ's producer takes it; answers the ids by the jobs' names."""
+        ids: dict[str, str] = await asyncio.to_thread(self._node, "tree", *self._where, flow)
+        return ids
+
     async def look(self) -> Any:
         return await asyncio.to_thread(self._node, "look", *self._where)
+
+    async def promote(self, id_: str) -> None:
+        """Have a delayed job run now."""
+        await asyncio.to_thread(self._node, "promote", *self._where, id_)
+
+    async def remove(self, way: str, *ids: str) -> None:
+        """Have jobs removed: "remove" those with these ids, "clean" the finished ones, or "obliterate" the queue."""
+        await asyncio.to_thread(self._node, "removed", *self._where, way, *ids)
 
     async def log(self, id_: str, line: str) -> None:
         await self.control("addJobLog", id_, line)

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support.folders import ROOT, TESTS
 from support.servers import alone, missing
 
-TESTS = Path(__file__).parents[1]
-PLACE = TESTS.parent / ".make" / f"bullmq-python-{sys.version_info[0]}.{sys.version_info[1]}"
+PLACE = ROOT / ".make" / f"bullmq-python-{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def produce(port: int, prefix: str, queue: str, single: list[Any], bulk: list[Any]) -> list[str]:

@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import psycopg
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from support.folders import ROOT
+
+EXAMPLES = ROOT / "examples"
 PLACE = {
     "PYTHONPATH": os.pathsep.join([str(EXAMPLES), *filter(None, [os.environ.get("PYTHONPATH")])]),
     "PYTHONDONTWRITEBYTECODE": "1",

@@ -9,7 +9,9 @@ from support.processes import Child
 from support.waiting import until_async
 from support.workers import Workers
 from unstuck import Status
-from unstuck.model import Lease, Settled, completed
+from unstuck.operations.verify import broken_rules
+from unstuck.protocol.job import Lease
+from unstuck.protocol.outcome import Settled, completed
 
 
 async def killed_at_random(workers: Workers, jobs: int, kills: int) -> None:
@@ -34,7 +36,7 @@ async def killed_at_random(workers: Workers, jobs: int, kills: int) -> None:
     of = {counts.queue: counts for counts in await workers.store.count()}["long"]
     assert of.totals["completed"] == jobs
     assert of.totals["crashed"] == sum(job.crashes for job in found)
-    assert await workers.store.verify() == []
+    assert await broken_rules(workers.store) == []
 
 
 async def _kill_some(workers: Workers, supervisors: list[Child], times: int, every: int) -> None:

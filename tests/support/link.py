@@ -34,7 +34,7 @@ class End:
             self._writer.write_eof()
 
     def reset(self) -> None:
-        with suppress(OSError):  # closed already
+        with suppress(OSError, ValueError):  # closed already, which uvloop calls a negative descriptor
             sock = self._writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
         self._writer.transport.abort()

@@ -21,9 +21,10 @@ from typing import Any
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
 
+from support.folders import ROOT
 from support.servers import Server, alone, missing
 
-POM = Path(__file__).parents[2] / "tools" / "neo4j" / "pom.xml"
+POM = ROOT / "tools" / "neo4j" / "pom.xml"
 CACHE = Path.home() / ".cache" / "unstuck"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 PASSWORD = secrets.token_hex(8)

@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from support.folders import ROOT, TESTS
 from support.processes import Child
 from support.servers import alone, missing
 
-TESTS = Path(__file__).parents[1]
 SCRIPTS = TESTS / "node"
-PLACE = TESTS.parent / ".make" / "node"
+PLACE = ROOT / ".make" / "node"
 OLDEST, NEWEST = "6.0.0", "6"
 BESIDE = ("ioredis", "@bull-board/api", "@bull-board/express", "express")
 

@@ -11,11 +11,13 @@ from psycopg import AsyncConnection
 
 from support.postgres import Postgres
 from unstuck import Reaper
-from unstuck.layout import Layout, layouts
-from unstuck.model import Job
-from unstuck.store import Clock, Share, Store
+from unstuck.protocol.availability import Clock
+from unstuck.protocol.job import Job
+from unstuck.protocol.leases import Share
+from unstuck.protocol.store import Store
 from unstuck.stores import open_tables
-from unstuck.stores.postgres.adopted.tables import Tables
+from unstuck.stores.postgres.foreign.layout import Layout, layouts
+from unstuck.stores.postgres.foreign.tables import Tables
 
 # First as it was, then what its later migrations added.
 MIGRATIONS = """
@@ -176,7 +178,7 @@ class OldTables(Tables):
 def tables(url: str, *named: str | Layout) -> OldTables:
     """For a reaper, not opened yet."""
     found = open_tables(url, layouts(named or ("jobs", "asr_jobs")))
-    return OldTables(found._place)
+    return OldTables(found._address)
 
 
 class OldWorker:

@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self, cast
 
 from unstuck import Unstuck
-from unstuck.store import Store
+from unstuck.protocol.store import Store
 
 
 class Asked(NamedTuple):
@@ -15,6 +15,7 @@ class Asked(NamedTuple):
     name: str
     args: tuple[Any, ...]
     at: float
+    named: Mapping[str, Any] = {}
 
 
 class Book:
@@ -53,7 +54,7 @@ class Spied:
         method = getattr(self._store, name)
 
         async def ask(*args: Any, **kwargs: Any) -> Any:
-            self.book.asked.append(Asked(name, args, time.monotonic()))
+            self.book.asked.append(Asked(name, args, time.monotonic(), kwargs))
             self.book.trouble(name)
             return await method(*args, **kwargs)
 

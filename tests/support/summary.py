@@ -11,7 +11,13 @@ from support import arcadedb
 from support.neo4j import INSTALL, here
 from support.servers import STARTED
 
-PARTS = {"postgres": "PostgreSQL", "tables": "tables of others", "redis": "Redis", "neo4j": "Neo4j"}
+STORES = {
+    "sqlite": "SQLite",
+    "postgres": "PostgreSQL",
+    "foreign_tables": "foreign tables",
+    "redis": "Redis",
+    "neo4j": "Neo4j",
+}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -51,4 +57,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _part(nodeid: str) -> str:
-    return PARTS.get(nodeid.partition("test_")[2].split("_")[0], "engine")
+    """The folder of a test: its store, or its subject."""
+    folder = nodeid.partition("::")[0].split("/")[1:-1]
+    return STORES.get(folder[-1], folder[0]) if folder else "tests"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from unstuck import Filter, Jobs, UnreadableJob
-from unstuck.model import Ref
-from unstuck.store import Store
+from unstuck.protocol.job import Ref
+from unstuck.protocol.store import Store
 
 
 async def unreadable_is_told(
@@ -20,7 +20,7 @@ async def unreadable_is_told(
         assert [job.ref for job in (await jobs.find(which)).jobs] == list(fine)
         [record] = [one for one in caplog.records if one.name == "unstuck.stores"]
         assert record.getMessage().startswith(told)
-        assert record.getMessage().endswith("mend or delete its record in the store; it is left out")
+        assert record.getMessage().endswith("fix or delete its record in the store; it is left out")
     pages = await jobs.find(Filter(), limit=1), await jobs.find(Filter(), limit=2)
     for page in pages:
         assert page.cursor is not None
@@ -30,4 +30,4 @@ async def unreadable_is_told(
         with pytest.raises(UnreadableJob) as caught:
             await reading(bad.id)
         assert str(caught.value).startswith(told)
-        assert str(caught.value).endswith("mend or delete its record in the store")
+        assert str(caught.value).endswith("fix or delete its record in the store")

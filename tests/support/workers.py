@@ -8,16 +8,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from support.folders import IMPORTABLE
 from support.kin import PROC, alive, processes
 from support.ledger import Ledger
 from support.processes import Child
 from support.waiting import until_async
 from unstuck import Filter, Status
-from unstuck.ids import new_id
-from unstuck.model import Job, NewJob, Ref
-from unstuck.store import Store
+from unstuck.protocol.ids import new_id
+from unstuck.protocol.job import Job, NewJob, Ref
+from unstuck.protocol.store import Store
 
-TESTS = Path(__file__).parents[1]
 COMMAND = (sys.executable, "-m", "unstuck")
 OVER = (Status.COMPLETED, Status.FAILED)
 
@@ -37,7 +37,7 @@ class Workers:
         self.ledger = Ledger(folder / "ledger")
         self.gate = str(folder / "gate")
         self._folder = folder
-        paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [IMPORTABLE, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._env = {"UNSTUCK_STORE": harness.url, "PYTHONPATH": os.pathsep.join(paths), **self.ledger.env()}
         self._children = ExitStack()
         self._count = 0
@@ -117,9 +117,9 @@ def worker_of(child: Child) -> int:
     return int(re.findall(r"worker-\S+?-(\d+)-[0-9a-f]{8} takes", line)[-1])
 
 
-def nursery_of(child: Child) -> int:
+def fork_server_of(child: Child) -> int:
     """The process that forks the isolated jobs of a worker."""
-    named = {pid for pid in child.family() if b"unstuck.nursery" in _argv(pid)}
+    named = {pid for pid in child.family() if b"unstuck.worker.isolation.forkserver" in _argv(pid)}
     [found] = [pid for pid in named if (entry := processes().get(pid)) and entry.parent not in named]
     return found
 

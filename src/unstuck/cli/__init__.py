@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 _VERBS = {
-    "demo": ("demo", "Watch jobs survive killed and frozen workers."),
+    "demo": ("demo.verb", "Watch jobs survive killed and frozen workers."),
     "worker": ("work", "Run the jobs of an app."),
     "reap": ("reap", "Recover jobs whose worker died."),
     "enqueue": ("enqueue", "Enqueue a job."),
     "jobs": ("jobs", "List jobs."),
     "job": ("jobs", "Show one job and what happened to it."),
-    "explain": ("jobs", "Say why a job is not running."),
+    "explain": ("jobs", "Explain why a job is not running."),
     "dead": ("jobs", "List dead letters."),
     "retry": ("change", "Put finished jobs back into their queues."),
     "edit": ("change", "Give waiting jobs another priority or time."),
@@ -28,9 +28,9 @@ _VERBS = {
     "pause": ("queues", "Stop leasing from a queue."),
     "resume": ("queues", "Let a queue run again."),
     "init": ("look", "Create or update the store's schema."),
-    "doctor": ("look", "Say what is wrong with a store, and what to do."),
+    "doctor": ("look", "Report what is wrong with a store, and what to do."),
     "verify": ("look", "Check the rules that must always hold."),
-    "completion": ("look", "Make a shell complete this command."),
+    "completion": ("look", "Print a script for shell completion."),
 }
 
 
@@ -48,19 +48,19 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        from unstuck.wording import near
+        from unstuck.text.phrases import near
 
         if args and args[0] not in _VERBS and (hint := near(args[0], _VERBS)):
             ctx.fail(f"No such command {args[0]!r} ({hint})")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """From the table above: to ask each verb would import all of them."""
+        """From the table above: asking each verb would import all of them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, told) for name, (_, told) in _VERBS.items()])
+            formatter.write_dl([(name, help_) for name, (_, help_) in _VERBS.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """As click does it, but wrong usage is told in one line, as all wrong input is."""
+        """As click does it, but wrong usage is one line on stderr, as all wrong input is."""
         try:
             sys.exit(super().main(*args, **kwargs | {"standalone_mode": False}) or 0)
         except click.exceptions.NoArgsIsHelpError as error:
@@ -68,15 +68,15 @@ class _Verbs(click.Group):
             sys.exit(error.exit_code)
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
-            place = context.command_path if context else "unstuck"
-            click.echo(f"unstuck: {_told(error)}: see {place} --help", err=True)
+            path = context.command_path if context else "unstuck"
+            click.echo(f"unstuck: {_in_one_line(error)}: see {path} --help", err=True)
             sys.exit(error.exit_code)
         except click.Abort:
             sys.exit(1)
 
 
-def _told(error: click.ClickException) -> str:
-    """In one line; what help does not show is suggested to nobody."""
+def _in_one_line(error: click.ClickException) -> str:
+    """The message of an error; options that help does not show are not suggested."""
     if isinstance(error, click.NoSuchOption) and error.ctx:
         options = [option for option in error.ctx.command.params if isinstance(option, click.Option)]
         hidden = {name for option in options if option.hidden for name in option.opts}

@@ -1,4 +1,4 @@
-"""Verbs that change jobs: one by one by their ids, or many by a filter, said beforehand and confirmed."""
+"""Verbs that change jobs: one by one by their ids, or many by a filter, counted first and confirmed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable
 
 import click
 
+from unstuck import ConfigError, Filter, Jobs, Status
 from unstuck.cli.filters import Chosen, chosen, instant, must_know, queue_of_id
-from unstuck.cli.output import json_option, plainly, print_json, say, store_option, with_jobs
-from unstuck.errors import ConfigError
-from unstuck.jobs import Jobs
-from unstuck.model import Filter, Status
-from unstuck.policy import number, whole
-from unstuck.wording import counted
+from unstuck.cli.output import json_option, plainly, print_json, print_text, store_option, with_jobs
+from unstuck.config.checks import number, whole
+from unstuck.text.phrases import counted
 
 Change = Callable[[Jobs], Awaitable[int]]
-dry_run = click.option("--dry-run", is_flag=True, help="Say how many jobs that would be, and change nothing.")
+dry_run = click.option(
+    "--dry-run", is_flag=True, help="Print how many jobs that would be, and change nothing."
+)
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -66,7 +66,7 @@ def release(ids: tuple[str, ...], owner: str, store: str | None, as_json: bool) 
         held = ids or await jobs.held_by(owner)
         return await jobs.release_jobs(held, owner)
 
-    _tell("released", with_jobs(store, change), as_json)
+    _print_count("released", with_jobs(store, change), as_json)
 
 
 @click.command()
@@ -87,7 +87,7 @@ def edit(
 ) -> None:
     """Give jobs that wait another priority or another time."""
     if priority is None and run_at is None:
-        raise ConfigError("nothing to edit: say --priority, --run-at or both")
+        raise ConfigError("nothing to edit: give --priority, --run-at or both")
     if priority is not None:
         whole("priority", priority, 0, 9)
     when = instant(run_at)
@@ -99,7 +99,7 @@ def edit(
                 raise ConfigError(f"job {id_} is {job.status}: only jobs that wait can be edited")
         return await jobs.edit(ids, queue, priority=priority, run_at=when)
 
-    _tell("edited", with_jobs(store, change), as_json)
+    _print_count("edited", with_jobs(store, change), as_json)
 
 
 @click.command()
@@ -132,7 +132,7 @@ def _carry_out(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Do it to the jobs named; to many only after it was said how many, and confirmed."""
+    """Change the jobs that are named; many that match only after their number was shown and confirmed."""
 
     async def check(jobs: Jobs) -> None:
         if not choice.ids:
@@ -147,23 +147,23 @@ def _carry_out(
     if dry_run or not (choice.ids or yes):
         found = with_jobs(store, asked)
         if not found and not dry_run:
-            _tell(done, 0, as_json)
+            _print_count(done, 0, as_json)
             return
         count = counted(found.total(), "job")
         kinds = ", ".join(f"{number} {code}" for code, number in found.most_common(10) if code)
         of = f" ({kinds})" if kinds else ""
         if dry_run:
-            print_json({f"would_be_{done}": found.total()}) if as_json else say(
+            print_json({f"would_be_{done}": found.total()}) if as_json else print_text(
                 f"{count} would be {done}{of}"
             )
             return
         if not sys.stdin.isatty():
-            raise ConfigError(f"{count} would be {done}{of}: say --yes to do it, or --dry-run to see only")
+            raise ConfigError(f"{count} would be {done}{of}: use --yes to do it, or --dry-run to see only")
         click.confirm(f"{count} will be {done}{of}. Go on?", abort=True, err=True)
     else:
         with_jobs(store, check)
-    _tell(done, with_jobs(store, change), as_json)
+    _print_count(done, with_jobs(store, change), as_json)
 
 
-def _tell(done: str, count: int, as_json: bool) -> None:
-    print_json({done: count}) if as_json else say(f"{done} {counted(count, 'job')}")
+def _print_count(done: str, count: int, as_json: bool) -> None:
+    print_json({done: count}) if as_json else print_text(f"{done} {counted(count, 'job')}")

@@ -1,4 +1,4 @@
-"""How verbs are told which jobs: by ids or by a filter, and when, in words."""
+"""Options that choose jobs, by ids or by a filter, and texts that stand for times."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from unstuck.errors import ConfigError, UnknownJob
-from unstuck.ids import keyed_id
-from unstuck.jobs import Jobs
-from unstuck.model import Category, Filter, Job, Status
-from unstuck.policy import queue_name, task_name
-from unstuck.wording import command
+from unstuck import Category, ConfigError, Filter, Job, Jobs, Status
+from unstuck.config.checks import queue_name, task_name
+from unstuck.text.phrases import command
 
 FINISHED = (Status.COMPLETED, Status.FAILED)
 queue_of_id = click.option("--queue", help="Needed only if two queues have a job with this id.")
@@ -35,11 +32,11 @@ class Chosen(Struct, frozen=True, kw_only=True):
     all: bool = False
 
     def filter(self, status: Status | None, *, dead: bool = False) -> Filter:
-        """As the store understands it; to choose all jobs must be said, not left out."""
-        said = (self.queue, self.task, self.code, self.category, self.older_than)
-        if not self.ids and not self.all and not any(said):
+        """The same for ``Jobs``. All jobs are chosen by --all only, not by leaving everything out."""
+        given = (self.queue, self.task, self.code, self.category, self.older_than)
+        if not self.ids and not self.all and not any(given):
             raise ConfigError("no job is named: give ids, a filter such as --queue, or --all")
-        if self.ids and (self.all or any(said[1:])):
+        if self.ids and (self.all or any(given[1:])):
             raise ConfigError("ids and a filter exclude each other: give one of them")
         return Filter(
             ids=self.ids or None,
@@ -53,7 +50,7 @@ class Chosen(Struct, frozen=True, kw_only=True):
         )
 
     def must_fit(self, job: Job, done: str) -> None:
-        """A job named by its id is told if nothing can be done with it."""
+        """Refuse a job that was named by its id if the change cannot be made to it."""
         finished = job.status in FINISHED
         if done == "retried" and not finished:
             raise ConfigError(
@@ -93,40 +90,22 @@ def chosen(*, category: bool) -> Callable[[Callable[..., Any]], Callable[..., An
 
 
 async def must_know(jobs: Jobs, queue: str | None, otherwise: str = "") -> None:
-    """Refuse to change a queue that nobody has ever used: a slip of the pen would leave the right one as it is."""
-    if told := await jobs.strange(queue):
-        raise ConfigError(told + otherwise)
+    """Refuse to change a queue that nobody has ever used: its name is probably misspelt."""
+    if why := await jobs.strange(queue):
+        raise ConfigError(why + otherwise)
 
 
-async def note(jobs: Jobs, queue: str | None) -> None:
-    """Whoever only looks is told of it, and sees that there is nothing."""
-    if told := await jobs.strange(queue):
-        click.echo(f"unstuck: {told}", err=True)
-
-
-async def by_id_or_key(jobs: Jobs, name: str, queue: str | None) -> Job:
-    """People know the keys of their jobs: an order's number, a file's name."""
-    try:
-        return await jobs.get(name, queue)
-    except UnknownJob:
-        if not name.isprintable():
-            raise
-        queues = {of.queue for of in await jobs.counts()} if queue is None else {queue}
-        ids = tuple(keyed_id(each, name) for each in queues)
-        found = (await jobs.find(Filter(ids=ids, queue=queue), 2)).jobs if ids else []
-        if len(found) > 1:
-            told = f"queues {found[0].queue!r} and {found[1].queue!r} both have a job with the key {name!r}: say --queue"
-            raise UnknownJob(told) from None
-        if not found:
-            raise
-        return found[0]
+async def note_unknown(jobs: Jobs, queue: str | None) -> None:
+    """For verbs that only look: print a note if nobody has ever used the queue."""
+    if note := await jobs.strange(queue):
+        click.echo(f"unstuck: {note}", err=True)
 
 
 def span(text: str) -> float:
     """Seconds, from what people write: 90s, 15m, 2h, 7d."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", text)
     if not found:
-        raise ConfigError(f"{text[:40]!r} is no span of time: write 90s, 15m, 2h or 7d")
+        raise ConfigError(f"{text[:40]!r} is not a length of time: write 90s, 15m, 2h or 7d")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -150,4 +129,4 @@ def instant(text: str | None) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"--run-at {text!r} is no time: write it as 2027-01-31T08:00:00+01:00") from None
+        raise ConfigError(f"--run-at {text!r} is not a time: write it as 2027-01-31T08:00:00+01:00") from None

@@ -7,25 +7,23 @@ from typing import Any
 
 import click
 
-from unstuck.cli.filters import by_id_or_key, note, queue_of_id
+from unstuck import Category, Event, Filter, Job, Jobs, Page, Status
+from unstuck.cli.filters import note_unknown, queue_of_id
 from unstuck.cli.output import (
     json_option,
     plainly,
     print_json,
     print_table,
+    print_text,
     remind,
-    say,
     shown,
     store_option,
     with_jobs,
 )
-from unstuck.jobs import Jobs
-from unstuck.model import Category, Event, Filter, Job, Status
-from unstuck.retry import spent
-from unstuck.store import Page
-from unstuck.wording import counted
+from unstuck.protocol.retry import spent
+from unstuck.text.phrases import counted
 
-SAYING = ("why", "code", "message")  # of an event's details: these say most
+FIRST = ("why", "code", "message")  # of an event's details: the most important ones
 STATES = [str(status) for status in Status]
 limit_option = click.option("--limit", type=int, default=20, show_default=True, help="1 to 1000.")
 cursor_option = click.option("--cursor", help="Where the last page ended.")
@@ -69,14 +67,14 @@ def job(id: str, queue: str | None, store: str | None, as_json: bool) -> None:
     """Show one job, by its id or key: why it is where it is, and what happened to it."""
 
     async def work(jobs: Jobs) -> tuple[Job, str, list[Event]]:
-        found = await by_id_or_key(jobs, id, queue)
+        found = await jobs.get_by_id_or_key(id, queue)
         return found, await jobs.explain(found.id, found.queue), await jobs.history(found.ref)
 
     found, why, events = with_jobs(store, work)
     if as_json:
         print_json({"job": found, "explain": why, "events": events})
         return
-    say(why)
+    print_text(why)
     facts = {
         "id": found.id,
         "queue": found.queue,
@@ -111,10 +109,10 @@ def job(id: str, queue: str | None, store: str | None, as_json: bool) -> None:
 @json_option
 @plainly
 def explain(id: str, queue: str | None, store: str | None, as_json: bool) -> None:
-    """Say why a job, named by its id or key, is where it is, what can be done about it, and the facts behind it."""
+    """Explain why a job, named by its id or key, is where it is, with what can be done about it and the facts behind it."""
 
     async def work(jobs: Jobs) -> tuple[Job, str]:
-        found = await by_id_or_key(jobs, id, queue)
+        found = await jobs.get_by_id_or_key(id, queue)
         return found, await jobs.explain(found.id, found.queue)
 
     found, why = with_jobs(store, work)
@@ -138,7 +136,7 @@ def explain(id: str, queue: str | None, store: str | None, as_json: bool) -> Non
     if as_json:
         print_json({"explain": why, "facts": known})
         return
-    say(why)
+    print_text(why)
     print_table(["FACT", "VALUE"], list(known.items()))
     remind(store, why)
 
@@ -187,7 +185,7 @@ def dead(
 
 def _page(which: Filter, limit: int, cursor: str | None, store: str | None) -> Page:
     async def work(jobs: Jobs) -> Page:
-        await note(jobs, which.queue)
+        await note_unknown(jobs, which.queue)
         return await jobs.find(which, limit, cursor)
 
     return with_jobs(store, work)
@@ -221,5 +219,5 @@ def _note(job: Job) -> str:
 
 def _details(event: Event) -> str:
     details = event.data["details"]
-    told = sorted(details.items(), key=lambda of: of[0] not in SAYING)  # a table cuts what is long
-    return ", ".join(f"{name} {value}" for name, value in told if value not in (None, ""))
+    ordered = sorted(details.items(), key=lambda of: of[0] not in FIRST)  # a table cuts what is long
+    return ", ".join(f"{name} {value}" for name, value in ordered if value not in (None, ""))

@@ -1,41 +1,34 @@
-"""Verbs that prepare a store and look at it with a critical eye."""
+"""Verbs that prepare a store and check it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import click
 from click.shell_completion import get_completion_class
 
-from unstuck.abilities import Stuck
+from unstuck import ConfigError, Finding, Jobs, JobTables, StoreError, Stuck, neo4j_url
 from unstuck.cli.output import (
     json_option,
     named,
     plainly,
     print_json,
     print_table,
+    print_text,
     remind,
-    say,
     store_option,
     table_option,
-    with_tables,
+    with_jobs,
+    with_jobs_at,
 )
-from unstuck.doctor import doctor as examine
-from unstuck.doctor import doctor_tables
-from unstuck.environ import neo4j_url
-from unstuck.errors import ConfigError, StoreError
-from unstuck.redact import redact
-from unstuck.settings import FILE
-from unstuck.store import Finding, Store
-from unstuck.stores import existing_store, open_store, open_tables
-from unstuck.wording import counted, lasting
+from unstuck.cli.settings import FILE
+from unstuck.text.phrases import counted, lasting
+from unstuck.text.redact import redact
 
-T = TypeVar("T")
 MARKS = {"ok": "ok     ", "warning": "warning", "failure": "FAILURE"}
 SAMPLE = """\
 # Settings of `unstuck worker`; every one of them is optional. The environment and arguments win over this file.
@@ -59,6 +52,7 @@ recovery = 60     # seconds between recoveries of lost jobs
 @click.command()
 @table_option
 @click.option("--dry-run", is_flag=True, help="With --table: only print the SQL.")
+@click.option("--write-config", is_flag=True, help="Also write a sample unstuck.toml, if there is none.")
 @click.option("--uri", help="Of a Neo4j server, instead of --store: bolt://host:7687")
 @click.option("--username", help="With --uri.")
 @click.option("--password", help="With --uri; better by EMBED_JOB_DATABASE_PASSWORD.")
@@ -69,6 +63,7 @@ recovery = 60     # seconds between recoveries of lost jobs
 def init(
     tables: tuple[str, ...],
     dry_run: bool,
+    write_config: bool,
     uri: str | None,
     username: str | None,
     password: str | None,
@@ -76,54 +71,52 @@ def init(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Create or update the store's schema, and write a sample unstuck.toml if there is none.
+    """Create or update the store's schema. With --write-config also write a sample unstuck.toml, if there is none.
+
+    A worker that starts in this folder then uses the store that the file names, and not that of its app.
 
     With --table it gives tables of yours the columns and indexes that a reaper or worker can use, and nothing else:
     all columns are empty or have a default, and indexes are built while everybody works.
     """
     if uri is not None:
         secret = password or os.environ.get("EMBED_JOB_DATABASE_PASSWORD")
-        url = neo4j_url("--uri", uri, username, secret, database)
+        url = neo4j_url(uri, username, secret, database, what="--uri")
     elif username or password or database:
         raise ConfigError(
-            "--username, --password and --database belong to --uri: say the server's address, too"
+            "--username, --password and --database belong to --uri: give the server's address, too"
         )
     else:
         url = named(store)
     if dry_run and not tables:
         raise ConfigError("--dry-run is for --table: it prints the SQL that would be run on it")
     if tables:
-        _prepare(with_tables(url, tables), dry_run=dry_run, as_json=as_json)
+        _prepare(url, tables, dry_run=dry_run, as_json=as_json)
         return
 
-    async def work() -> list[Finding]:
-        async with open_store(url) as opened:
-            await opened.migrate()
-            return await opened.checkup()
-
-    findings = asyncio.run(work())
+    findings = with_jobs_at(url, Jobs.checkup, create=True)
     file = Path(FILE)
-    if written := not file.exists():
+    if written := write_config and not file.exists():
         file.write_text(SAMPLE.format(store=_line(url)))
     if as_json:
         print_json({"store": redact(url, 500), "wrote": FILE if written else None})
         return
-    say(f"the store is ready: {url}")
+    print_text(f"the store is ready: {url}")
     _print_findings(findings)
-    say(f"wrote {FILE}" if written else f"{FILE} is there already and was left as it is")
+    if write_config:
+        print_text(f"wrote {FILE}" if written else f"{FILE} is there already and was left as it is")
 
 
 def _line(url: str) -> str:
-    """What the sample says of the store. A secret does not belong into a file that is easily committed."""
+    """The sample's line about the store. A secret does not belong in a file that is easily committed."""
     shown = redact(url, 500)
     if shown == url:
         return f'store = "{url}"'
-    return f'# Its URL has a password: say it by UNSTUCK_STORE or --store.\n# store = "{shown}"'
+    return f'# Its URL has a password: give it by UNSTUCK_STORE or --store.\n# store = "{shown}"'
 
 
-def _prepare(url: str, *, dry_run: bool, as_json: bool) -> None:
+def _prepare(url: str, names: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
     async def work() -> list[str]:
-        async with open_tables(url) as tables:
+        async with JobTables.open(url, names) as tables:
             return await tables.preparation() if dry_run else await tables.prepare()
 
     sql = asyncio.run(work())
@@ -136,8 +129,8 @@ def _prepare(url: str, *, dry_run: bool, as_json: bool) -> None:
             click.echo("-- nothing is missing")
     else:
         for text in sql:
-            say(" ".join(text.split()))
-        say("the tables are ready")
+            print_text(" ".join(line.strip() for line in text.splitlines() if not line.startswith("--")))
+        print_text("the tables are ready")
 
 
 @click.command()
@@ -147,7 +140,7 @@ def _prepare(url: str, *, dry_run: bool, as_json: bool) -> None:
 @json_option
 @plainly
 def doctor(url: str | None, tables: tuple[str, ...], store: str | None, as_json: bool) -> None:
-    """Look at a store and say what is wrong with it, and what to do. Exit code 1 if anything is broken.
+    """Report what is wrong with a store, and what to do. Exit code 1 if anything is broken.
 
     With --table it looks at tables of yours: what is stuck, since when, and what a reaper would do. It only reads.
     """
@@ -155,11 +148,11 @@ def doctor(url: str | None, tables: tuple[str, ...], store: str | None, as_json:
     stuck: list[Stuck] = []
     try:
         if tables:
-            findings, stuck = asyncio.run(_look_at(with_tables(address, tables)))
+            findings, stuck = asyncio.run(_doctor_tables(address, tables))
         else:
-            findings = asyncio.run(_open(address, examine))
+            findings = with_jobs_at(address, Jobs.doctor)
     except StoreError as error:
-        findings = [Finding("failure", f"the store cannot be opened: {error}", "mend that first")]
+        findings = [Finding("failure", f"the store cannot be opened: {error}", "fix that first")]
     if as_json:
         print_json({"findings": findings, "stuck": stuck} if tables else findings)
     else:
@@ -177,24 +170,24 @@ def doctor(url: str | None, tables: tuple[str, ...], store: str | None, as_json:
 @plainly
 def verify(url: str | None, store: str | None, as_json: bool) -> None:
     """Check the rules that must always hold, reading only. Exit code 1 if one is broken."""
-    broken = asyncio.run(_open(named(url or store), lambda opened: opened.verify()))
+    broken = with_jobs(url or store, Jobs.verify)
     if as_json:
         print_json({"broken": broken})
     else:
         for line in broken:
-            say(f"broken: {line}")
-        say(f"{counted(len(broken), 'broken rule')}" if broken else "all rules hold")
+            print_text(f"broken: {line}")
+        print_text(f"{counted(len(broken), 'broken rule')}" if broken else "all rules hold")
     sys.exit(int(bool(broken)))
 
 
-async def _look_at(url: str) -> tuple[list[Finding], list[Stuck]]:
-    async with open_tables(url) as tables:
-        return await doctor_tables(tables)
+async def _doctor_tables(url: str, names: Sequence[str]) -> tuple[list[Finding], list[Stuck]]:
+    async with JobTables.open(url, names) as tables:
+        return await tables.doctor()
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
-        say(
+        print_text(
             f"{MARKS[finding.level]}  {finding.what}" + (f"\n         → {finding.fix}" if finding.fix else "")
         )
 
@@ -229,15 +222,10 @@ def _ago(seconds: float | None) -> str:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @plainly
 def completion(shell: str) -> None:
-    """Print what makes a shell complete this command: eval "$(unstuck completion bash)" """
+    """Print a script for your shell that completes this command: eval "$(unstuck completion bash)" """
     from unstuck.cli import main
 
     found = get_completion_class(shell)
     if found is None:
         raise ConfigError(f"shell {shell!r} is not known: bash, zsh or fish")
     click.echo(found(main, {}, "unstuck", "_UNSTUCK_COMPLETE").source())
-
-
-async def _open(url: str, look: Callable[[Store], Awaitable[T]]) -> T:
-    async with existing_store(url) as store:
-        return await look(store)

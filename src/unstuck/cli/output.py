@@ -11,19 +11,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
-from urllib.parse import urlencode
 
 import click
 import msgspec
 
-from unstuck.environ import embed_store
-from unstuck.errors import ConfigError, PayloadError, UnknownJob, UnstuckError
-from unstuck.jobs import Jobs
-from unstuck.redact import redact
-from unstuck.settings import FILE
-from unstuck.settings import load as load_settings
-from unstuck.stores import existing_store, open_store
-from unstuck.stores.whereabouts import fleeting
+from unstuck import ConfigError, Jobs, PayloadError, UnknownJob, UnstuckError
+from unstuck.cli.settings import FILE
+from unstuck.cli.settings import load as load_settings
+from unstuck.operations.store_urls import ends_with_process, same_store
+from unstuck.text.redact import redact
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,50 +51,62 @@ def plainly(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def with_jobs(url: str | None, work: Callable[[Jobs], Awaitable[T]], *, new: bool = False) -> T:
+def with_jobs(url: str | None, work: Callable[[Jobs], Awaitable[T]], *, create: bool = False) -> T:
+    """As ``with_jobs_at``, in the store that is meant; see ``named``."""
+    return with_jobs_at(named(url), work, create=create)
+
+
+def with_jobs_at(url: str, work: Callable[[Jobs], Awaitable[T]], *, create: bool = False) -> T:
     """Open the store, do the work, close it.
 
-    Only a ``new`` one is prepared: who looks at a store, or mends what is in it, is not held up by what is wrong with it.
+    Only a verb that may ``create`` a store also migrates it: one that looks at a store or repairs what is in it must not
+    fail because of what is wrong with the schema.
     """
 
     async def run() -> T:
-        async with (open_store if new else existing_store)(named(url)) as store:
-            if new:
-                await store.migrate()
-            return await work(Jobs(store))
+        async with Jobs.open(url, create=create) as jobs:
+            return await work(jobs)
 
     return asyncio.run(run())
 
 
 def remind(url: str | None, *texts: str) -> None:
-    """Commands that were suggested find their store in the environment; if that names another one, say which is meant."""
-    with suppress(ConfigError):  # what the environment or a file says wrong is no matter here
-        if url == _usual():
+    """Suggested commands find their store in the environment; if that names another one, print which is meant."""
+    with suppress(ConfigError):  # mistakes in the environment or the file do not matter here
+        if url is None or same_store(url, usual_store() or ""):
             return
     if url and any("unstuck " in text for text in texts):
         shown = shlex.quote(url) if redact(url, 500) == url else "and its URL, with the password"
-        say(f"these commands mean this store: --store {shown}")
+        print_text(f"these commands mean this store: --store {shown}")
 
 
 def named(url: str | None) -> str:
-    if not (found := _usual() if url is None else url):
+    """The store that is meant, with a line on stderr if the environment and the file name different ones."""
+    if not (found := usual_store() if url is None else url):
         raise ConfigError(
             f"no store is named: use --store sqlite:///jobs.db or set UNSTUCK_STORE, or let {FILE} say store"
         )
-    if fleeting(found):
+    if ends_with_process(found):
         raise ConfigError(f"store {found} would be gone with this command: name a file")
+    if url in (None, os.environ.get("UNSTUCK_STORE")):
+        _note_another(found)
     return found
 
 
-def _usual() -> str | None:
-    """The store that is meant where none is named: by the environment, else by the file in the current folder."""
-    return os.environ.get("UNSTUCK_STORE") or embed_store(os.environ) or load_settings(None, os.environ).store
+def usual_store() -> str | None:
+    """The store to use where no option names one: that of UNSTUCK_STORE, of the file in the current folder, or of embedding jobs."""
+    from unstuck.contrib.embeddings import embed_store  # loads the app, which most verbs do without
+
+    return os.environ.get("UNSTUCK_STORE") or load_settings(None, os.environ).store or embed_store(os.environ)
 
 
-def with_tables(url: str, tables: Sequence[str]) -> str:
-    """The URL of a database, and which tables in it are meant."""
-    more = urlencode([("table", table) for table in tables])
-    return f"{url}{'&' if '?' in url else '?'}{more}"
+def _note_another(found: str) -> None:
+    """Print a note if the environment names this store and the file in the current folder another one."""
+    with suppress(ConfigError):  # other mistakes in the file do not matter here
+        other = load_settings(None, {}).store
+        if other and not same_store(found, other):
+            note = f"the store is {redact(found, 500)}, by UNSTUCK_STORE; {FILE} names {redact(other, 500)}"
+            click.echo(note, err=True)
 
 
 def print_json(value: Any) -> None:
@@ -106,13 +114,18 @@ def print_json(value: Any) -> None:
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    lines = [[_cell(cell) for cell in row] for row in rows]
-    widths = [max([len(title), *(len(line[n]) for line in lines)]) for n, title in enumerate(head)]
-    for line in [list(head), *lines]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for line in table_lines(head, rows):
+        click.echo(line)
 
 
-def say(text: str) -> None:
+def table_lines(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """A table with aligned columns, the head first. Secrets and line ends in the cells are replaced."""
+    lines = [list(head), *([_cell(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+
+
+def print_text(text: str) -> None:
     """Print a sentence that may quote what strangers wrote."""
     click.echo(redact(text, 2000))
 

@@ -1,20 +1,26 @@
-"""Verbs that stop and start queues."""
+"""Verbs that show, stop and start queues."""
 
 from __future__ import annotations
 
 import click
 
+from unstuck import Counts, Jobs, Overview
 from unstuck.cli.filters import must_know
-from unstuck.cli.output import json_option, plainly, print_json, print_table, say, store_option, with_jobs
-from unstuck.health import alive
-from unstuck.jobs import Jobs
-from unstuck.store import Counts
-from unstuck.wording import command, lasting
+from unstuck.cli.output import (
+    json_option,
+    plainly,
+    print_json,
+    print_table,
+    print_text,
+    store_option,
+    with_jobs,
+)
+from unstuck.text.phrases import command, lasting
 
 
 @click.command()
 @click.argument("queue")
-@click.option("--why", default="paused by hand", show_default=True, help="Told to whoever asks.")
+@click.option("--why", default="paused by hand", show_default=True, help="Shown to everybody who looks.")
 @click.option("--new", is_flag=True, help="Also if nobody has used the queue yet.")
 @store_option
 @json_option
@@ -24,11 +30,11 @@ def pause(queue: str, why: str, new: bool, store: str | None, as_json: bool) -> 
 
     async def work(jobs: Jobs) -> None:
         if not new:
-            await must_know(jobs, queue, ": say --new to pause it before its first job")
+            await must_know(jobs, queue, ": use --new to pause it before its first job")
         await jobs.pause(queue, why)
 
     with_jobs(store, work)
-    print_json({"queue": queue, "paused": why}) if as_json else say(f"queue {queue} is paused: {why}")
+    print_json({"queue": queue, "paused": why}) if as_json else print_text(f"queue {queue} is paused: {why}")
 
 
 @click.command()
@@ -37,19 +43,19 @@ def pause(queue: str, why: str, new: bool, store: str | None, as_json: bool) -> 
 @json_option
 @plainly
 def resume(queue: str, store: str | None, as_json: bool) -> None:
-    """Let jobs of QUEUE run again after a pause or a halt. Start a worker that halted anew besides."""
+    """Let jobs of QUEUE run again after a pause or a halt. A worker that halted must also be started again."""
 
     async def work(jobs: Jobs) -> tuple[bool, bool]:
         await must_know(jobs, queue)
-        return await jobs.resume(queue), queue in await _taken(jobs)
+        return await jobs.resume(queue), queue in (await jobs.overview(running=0, dead=0)).taken
 
     lifted, taken = with_jobs(store, work)
     if as_json:
         print_json({"queue": queue, "resumed": lifted})
         return
-    say(f"queue {queue} is open again" if lifted else f"queue {queue} was not paused")
+    print_text(f"queue {queue} is open again" if lifted else f"queue {queue} was not paused")
     if not taken:
-        say(f"no worker takes it: start one, {command('worker', 'MODULE:APP', queue=queue)}")
+        print_text(f"no worker takes it: start one, {command('worker', 'MODULE:APP', queue=queue)}")
 
 
 @click.command()
@@ -59,12 +65,12 @@ def resume(queue: str, store: str | None, as_json: bool) -> None:
 def status(store: str | None, as_json: bool) -> None:
     """Show every queue in numbers. WAITED is for how long the next job in line has been due."""
 
-    async def work(jobs: Jobs) -> tuple[list[Counts], set[str]]:
-        return await jobs.counts(), await _taken(jobs)
+    async def work(jobs: Jobs) -> Overview:
+        return await jobs.overview(running=0, dead=0)
 
-    counts, taken = with_jobs(store, work)
+    found = with_jobs(store, work)
     if as_json:
-        print_json(counts)
+        print_json(found.queues)
         return
     numbers = ("pending", "delayed", "processing", "expired", "completed", "failed")
     print_table(
@@ -75,21 +81,16 @@ def status(store: str | None, as_json: bool) -> None:
                 *(getattr(of, name) for name in numbers),
                 of.totals.get("reaper.requeues", 0) + of.totals.get("crash.requeues", 0),
                 "" if of.waited is None else lasting(of.waited),
-                _note(of, taken),
+                _note(of, found.taken),
             )
-            for of in counts
+            for of in found.queues
         ],
     )
-
-
-async def _taken(jobs: Jobs) -> set[str]:
-    now = (await jobs.store.clock()).now
-    return {queue for worker in alive(await jobs.workers(), now) for queue in worker.queues}
 
 
 def _note(of: Counts, taken: set[str]) -> str:
     if of.trouble:
         return of.trouble
-    if of.paused is not None:
-        return f"paused: {of.paused}"
+    if of.stopped:
+        return of.stopped
     return "no worker takes it" if of.pending and of.queue not in taken else ""

@@ -1,4 +1,4 @@
-"""The verb that recovers jobs, of a store or of tables that are not ours, until it is stopped."""
+"""The verb that recovers jobs, of a store or of tables of another system, until it is stopped."""
 
 from __future__ import annotations
 
@@ -6,33 +6,29 @@ import asyncio
 import logging
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from unstuck import Jobs, JobTables, Reaper, Recovered, log_json
+from unstuck.background import end
 from unstuck.cli.filters import seconds
 from unstuck.cli.output import (
     json_option,
     named,
     plainly,
     print_json,
-    say,
+    print_text,
     store_argument,
     table_option,
-    with_tables,
 )
+from unstuck.cli.settings import LEVELS, Settings
+from unstuck.cli.settings import load as load_settings
 from unstuck.cli.work import metrics, metrics_option, on_signals
-from unstuck.model import Outcome
-from unstuck.policy import within_a_day
-from unstuck.reaper import Reaper
-from unstuck.settings import LEVELS, Settings
-from unstuck.settings import load as load_settings
-from unstuck.store import GRACE
-from unstuck.stores import existing_store, open_tables
-from unstuck.telemetry import log_json
+from unstuck.config.checks import within_a_day
+from unstuck.config.policy import RECOVERY
 
 
 @click.command()
@@ -42,8 +38,9 @@ from unstuck.telemetry import log_json
 @click.option(
     "--grace",
     type=seconds,
-    default=GRACE,
-    help="How long a job processed without a lease may be silent before it is given one. [default: 1h]",
+    default="1h",
+    show_default=True,
+    help="How long a job processed without a lease may be silent before it is given one.",
 )
 @click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
 @metrics_option
@@ -67,70 +64,64 @@ def reap(
     log_json()
     if interval is not None:
         within_a_day("interval", interval)
-    settings = load_settings(config, os.environ, recovery=interval, **given)
+    settings = load_settings(config, os.environ, reaping=True, recovery=interval, **given)
     log_json(settings.log_level)
     if once and sys.stderr.isatty():
-        logging.getLogger().handlers[0].addFilter(_not_said_anyway)
+        logging.getLogger().handlers[0].addFilter(_not_printed_anyway)
     url = named(settings.store)
-    if tables:
-        done, troubles = asyncio.run(_tables(with_tables(url, tables), settings, grace, once=once))
-    else:
-        done, troubles = asyncio.run(_store(url, settings, grace, once=once))
     if once:
-        _told(done, troubles, as_json=as_json)
+        _print(asyncio.run(_recover_once(url, tables, grace)), as_json=as_json)
+    else:
+        asyncio.run(_keep_recovering(url, tables, settings, grace))
 
 
-def _not_said_anyway(record: logging.LogRecord) -> bool:
-    """Who reads along is told in words at the end, and once is enough."""
+def _not_printed_anyway(record: logging.LogRecord) -> bool:
+    """On a terminal the same is printed in words at the end, and once is enough."""
     return not str(record.msg).startswith(("recovered %d jobs", "cannot recover"))
 
 
-async def _store(
-    url: str, settings: Settings, grace: float, *, once: bool
-) -> tuple[list[Outcome], Sequence[str]]:
-    async with existing_store(url) as store:
-        if not once:
-            await store.migrate()
-        return await _run(Reaper(store, interval=settings.recovery, grace=grace), url, settings, once=once)
+async def _recover_once(url: str, tables: Sequence[str], grace: float) -> Recovered:
+    async with JobTables.open(url, tables) if tables else Jobs.open(url) as opened:
+        return await opened.recover(grace=grace)
 
 
-async def _tables(
-    url: str, settings: Settings, grace: float, *, once: bool
-) -> tuple[list[Outcome], Sequence[str]]:
-    async with open_tables(url) as tables:
-        reaper = Reaper(tables, interval=settings.recovery, grace=grace)
-        return await _run(reaper, tables.twin, settings, once=once)
+async def _keep_recovering(url: str, tables: Sequence[str], settings: Settings, grace: float) -> None:
+    if tables:
+        async with JobTables.open(url, tables) as foreign:
+            reaper = foreign.reaper(
+                interval=RECOVERY if settings.recovery is None else settings.recovery, grace=grace
+            )
+            await _run(reaper, foreign.measured, settings.metrics_port)
+    else:
+        async with Jobs.open(url) as jobs:
+            await jobs.migrate()
+            reaper = jobs.reaper(
+                interval=RECOVERY if settings.recovery is None else settings.recovery, grace=grace
+            )
+            await _run(reaper, url, settings.metrics_port)
 
 
-async def _run(
-    reaper: Reaper, measured: str | Callable[[], Any], settings: Settings, *, once: bool
-) -> tuple[list[Outcome], Sequence[str]]:
-    if once:
-        return await reaper.recover(), reaper.troubles
+async def _run(reaper: Reaper, measured: str | Callable[[], Any], metrics_port: int | None) -> None:
+    """Run a reaper until a signal ends it."""
     task = asyncio.create_task(reaper.run())
+    stopped = asyncio.Event()
 
     def stop(*, at_once: bool = False) -> None:  # noqa: ARG001 - it always ends at once
-        task.cancel()
+        stopped.set()
 
+    task.add_done_callback(lambda _: stopped.set())
     on_signals(stop)
-    with metrics(measured, settings.metrics_port, reaper):
-        await asyncio.wait([task])
-    return [], ()
+    with metrics(measured, metrics_port, reaper):
+        await stopped.wait()
+        await end([task])
 
 
-def _told(done: Sequence[Outcome], troubles: Sequence[str], *, as_json: bool) -> None:
-    words = Counter(str(outcome.status) for outcome in done)
-    told = {
-        "recovered": len(done),
-        "requeued": words["pending"],
-        "failed": words["failed"],
-        "troubles": list(troubles),
-    }
+def _print(done: Recovered, *, as_json: bool) -> None:
     if as_json:
-        print_json(told)
+        print_json(done)
     else:
-        say(f"recovered {told['recovered']} jobs: {told['requeued']} requeued, {told['failed']} failed")
-        for trouble in troubles:
+        print_text(f"recovered {done.recovered} jobs: {done.requeued} requeued, {done.failed} failed")
+        for trouble in done.troubles:
             click.echo(f"unstuck: {trouble}", err=True)
-    if troubles:
+    if done.troubles:
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""``worker --reload``: start the workers anew whenever a Python file changes. For development only."""
+"""``worker --reload``: start the workers again whenever a Python file changes. For development only."""
 
 from __future__ import annotations
 

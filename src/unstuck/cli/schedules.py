@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
+from unstuck import Jobs
 from unstuck.cli.output import json_option, plainly, print_json, print_table, shown, store_option, with_jobs
-from unstuck.jobs import Jobs
 
 NAMED = 2  # workers of one schedule; the others are counted
 

@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -19,17 +18,25 @@ from typing import Any, Protocol
 
 import click
 
-from unstuck.app import Unstuck
+from unstuck import ConfigError, Reaper, SchemaError, StoreDamaged, UnstuckError, Worker, log_json
+from unstuck.cli.apps import load_app
 from unstuck.cli.filters import seconds
 from unstuck.cli.output import plainly, store_argument
 from unstuck.cli.reload import changed
-from unstuck.errors import ConfigError, SchemaError, StoreDamaged, UnstuckError
-from unstuck.reaper import Reaper
-from unstuck.settings import LEVELS, Settings
-from unstuck.settings import load as load_settings
-from unstuck.supervisor import AT_ONCE, BAD_INPUT, FAILED, HALTED, Supervisor, Told, command, telling
-from unstuck.telemetry import log_json
-from unstuck.worker import Worker
+from unstuck.cli.settings import LEVELS, Settings
+from unstuck.cli.settings import load as load_settings
+from unstuck.operations.store_urls import same_store
+from unstuck.text.redact import redact
+from unstuck.worker.supervisor import (
+    AT_ONCE,
+    BAD_INPUT,
+    FAILED,
+    HALTED,
+    StartReport,
+    Supervisor,
+    command,
+    reporting,
+)
 
 GARBAGE = 10_000  # objects that came and stayed, before a worker looks for cycles among them
 log = logging.getLogger("unstuck.cli")
@@ -60,7 +67,7 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     help="Time between recoveries of lost jobs, 0 switches them off. [default: 60s]",
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due any more.")
-@click.option("--reload", is_flag=True, help="Start anew when a Python file here changes; for development.")
+@click.option("--reload", is_flag=True, help="Start again when a Python file here changes; for development.")
 @click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
 @metrics_option
 @click.option("--log-level", type=click.Choice(LEVELS), help="[default: INFO]")
@@ -82,12 +89,12 @@ def worker(
     """
     if under is None:
         log_json()
-    settings = load_settings(config, os.environ, lambda name: load(name).queues, app=app, **given)
+    settings = load_settings(config, os.environ, lambda name: load_app(name).queues, app=app, **given)
     log_json(settings.log_level)
     if settings.app is None:
         raise ConfigError("no app is named: write it as MODULE:APP, for example shop.tasks:app")
     if under is None and settings.metrics_port is not None:
-        import_module("unstuck.metrics")  # says now that its library is missing
+        import_module("unstuck.operations.metrics")  # fails now if its library is missing
     if under is None and settings.processes > 0:
         options = [("--queue", queue) for queue in queues]
         options += [
@@ -97,9 +104,10 @@ def worker(
         flags = ["--burst"] if burst else []
         argv = command(["worker", settings.app, *chain.from_iterable(options), *flags])
         sys.exit(asyncio.run(supervise(argv, settings, burst=burst, reload=reload)))
-    found = load(settings.app)
+    found = load_app(settings.app)
     found.tune(settings.policies(found.queues))
-    url = settings.store or found.url
+    apps = found.url
+    url = settings.store or apps
     # What is imported by now stays, and jobs leave no cycles behind: looking for garbage less often saves a tenth.
     gc.freeze()
     gc.set_threshold(GARBAGE)
@@ -112,12 +120,14 @@ def worker(
             grace=settings.grace,
             recovery=settings.recovery,
             burst=burst,
+            supervised=under is not None,
         )
         on_signals(one.stop) if under is None else obey(one.stop)
-        told = Told(one.id, url, settings.recovery)
+        report = StartReport(one.id, url, one.recovery)
         try:
-            with nullcontext() if under is None else telling(under, told):
+            with nullcontext() if under is None else reporting(under, report):
                 async with found.using(url):
+                    _note_another(url, settings.store_by, apps)
                     with metrics(url, settings.metrics_port if under is None else None):
                         await one.run()
         except StoreDamaged as error:  # also under the next worker
@@ -127,15 +137,22 @@ def worker(
             raise ConfigError(str(error)) from error
         except UnstuckError:
             raise
-        except Exception as error:  # noqa: BLE001 - it is told, as a line like all others
-            _tell_failure(error)
+        except Exception as error:  # noqa: BLE001 - it is logged, as a line like all others
+            _log_failure(error)
             return FAILED
         finally:
-            if one.deaf:
+            if one.stuck:
                 leave(HALTED if one.halted else 0)
         return HALTED if one.halted else 0
 
     sys.exit(_run(work()))
+
+
+def _note_another(url: str, by: str, apps: str) -> None:
+    """Log which store is used, and why, if that is not the one of the app."""
+    if not same_store(url, apps):
+        shown = redact(url, 500), by, redact(apps, 500)
+        log.info("uses store %s, which %s names, and not that of the app: %s", *shown)
 
 
 def _run(work: Coroutine[Any, Any, int]) -> int:
@@ -147,7 +164,7 @@ def _run(work: Coroutine[Any, Any, int]) -> int:
         return runner.run(work)
 
 
-def _tell_failure(error: Exception) -> None:
+def _log_failure(error: Exception) -> None:
     """In one line; a lifespan's error has a note that says whose it is."""
     what = " ".join(getattr(error, "__notes__", ())) or "the worker failed"
     log.error("%s: %s: %s", what, type(error).__name__, error, exc_info=error)
@@ -168,7 +185,7 @@ async def supervise(argv: list[str], settings: Settings, *, burst: bool, reload:
         code, file = await _once(supervisor, settings, stopped, Path.cwd() if reload else None)
         if stopped.is_set() or file is None:
             return code
-        log.info("%s changed: starting anew", file)
+        log.info("%s changed: starting again", file)
         supervisor = new()
 
 
@@ -181,11 +198,11 @@ async def _once(
     watching = asyncio.create_task(changed(folder)) if folder else None
     await supervisor.up.wait()
     try:
-        with metrics(supervisor.told.store if supervisor.told else "", settings.metrics_port):
+        with metrics(supervisor.report.store if supervisor.report else "", settings.metrics_port):
             if watching is None:
                 return await running, None
             await asyncio.wait([running, watching], return_when=asyncio.FIRST_COMPLETED)
-            if running.done() and running.result() == BAD_INPUT:  # wait until somebody has mended it
+            if running.done() and running.result() == BAD_INPUT:  # wait until somebody has fixed it
                 ending = asyncio.create_task(stopped.wait())
                 await asyncio.wait([ending, watching], return_when=asyncio.FIRST_COMPLETED)
                 ending.cancel()
@@ -206,49 +223,11 @@ def metrics(
     """Serves metrics while it is entered, if there is a port to do so; the library is loaded only then."""
     if port is None or not store:
         return nullcontext()
-    from unstuck.metrics import serve_metrics
+    from unstuck.operations.metrics import serve_metrics
 
     server = serve_metrics(store, port, scan=reaper.last_scan if reaper else lambda: None)
     log.info("metrics at http://127.0.0.1:%d/metrics", server.port)
     return server
-
-
-def load(name: str) -> Unstuck:
-    """The app that MODULE:APP names, looked for in the current folder first."""
-    module, _, attribute = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        loaded = import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"app {name!r}: {_not_found(module, error.name or '')}") from error
-    except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        raise ConfigError(
-            f"app {name!r}: module {module!r} cannot be imported: {told}{_place(error)}"
-        ) from error
-    found = getattr(loaded, attribute, None)
-    if found is None:
-        apps = [known for known, value in vars(loaded).items() if isinstance(value, Unstuck)]
-        has = ", ".join(apps) or "no Unstuck(…)"
-        raise ConfigError(f"app {name!r}: module {module!r} has no {attribute!r}: it has {has}")
-    if not isinstance(found, Unstuck):
-        raise ConfigError(f"app {name!r} is of type {type(found).__name__}, not an Unstuck(…)")
-    return found
-
-
-def _not_found(module: str, missing: str) -> str:
-    if module.endswith(".py"):
-        return f"{module!r} is a file, not a module: write {module.removesuffix('.py')!r}"
-    if module == missing or module.startswith(f"{missing}."):
-        return f"module {missing!r} is not found; start in the folder that has it"
-    return f"module {module!r} imports {missing!r}, which is not found; install it, or start in the folder that has it"
-
-
-def _place(error: Exception) -> str:
-    if isinstance(error, SyntaxError):  # names the place itself
-        return ""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" (at {Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 class Stop(Protocol):

@@ -1,35 +1,34 @@
-"""Where jobs live: one folder a store, chosen by URL."""
+"""Opens the store that a URL names. Each store has a folder of its own here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from unstuck.abilities import Joinable
-from unstuck.errors import ConfigError
-from unstuck.layout import Layout
-from unstuck.redact import redact
-from unstuck.store import Store
-from unstuck.stores.address import take_events
-from unstuck.stores.whereabouts import fleeting
+from unstuck.protocol.errors import ConfigError
+from unstuck.protocol.foreign import Joinable
+from unstuck.protocol.store import Store
+from unstuck.stores.postgres.foreign.layout import Layout
+from unstuck.stores.shared.url_options import take_events
+from unstuck.stores.shared.urls import is_in_memory, sqlite_path
+from unstuck.text.redact import redact
 
 if TYPE_CHECKING:
-    from unstuck.stores.postgres.adopted.tables import Tables
+    from unstuck.stores.postgres.foreign.tables import Tables
 
 
 def open_store(url: str) -> Store:
     """The store behind a URL, not opened yet; its driver is imported only here.
 
-    ``sqlite:///jobs.db`` is a file beside you, ``sqlite:////var/lib/jobs.db`` one by its full path,
-    ``sqlite:///:memory:`` one that is gone when it is closed. ``postgresql://user@host/database`` is a schema in a
-    database, ``?schema=unstuck`` unless you name another; ``&table=jobs`` adopts a table of yours as a queue.
-    ``redis://host:6379/0`` (``rediss://`` with TLS, ``unix:///path/to.sock``) is a Redis or Valkey server; its keys begin
-    with ``?prefix=bull`` unless you name another. ``neo4j://user:password@host:7687/embedding-jobs`` (or ``bolt://``, each
-    also with ``+s``) is a database on a Neo4j server; its jobs have the label ``?label=EmbedJob`` unless you name another.
-    ``?events=all`` also records routine events.
+    ``sqlite:///jobs.db`` is a file in the current folder, also if the process changes its folder later.
+    ``sqlite:////var/lib/jobs.db`` is a file by its full path, ``sqlite:///:memory:`` a store that is deleted when it is
+    closed. ``postgresql://user@host/database`` is a schema in a database, ``?schema=unstuck`` unless you name another;
+    ``&table=jobs`` adopts a table of yours as a queue. ``redis://host:6379/0`` (``rediss://`` with TLS,
+    ``unix:///path/to.sock``) is a Redis or Valkey server; its keys begin with ``?prefix=bull`` unless you name another.
+    ``neo4j://user:password@host:7687/embedding-jobs`` (or ``bolt://``, each also with ``+s``) is a database on a Neo4j
+    server; its jobs have the label ``?label=EmbedJob`` unless you name another. ``?events=all`` also records routine events.
 
     Any other scheme is the name of an entry point in the group ``unstuck.stores``, which is called with the URL.
     """
@@ -48,21 +47,22 @@ def open_store(url: str) -> Store:
 
 
 def existing_store(url: str) -> Store:
-    """As ``open_store``, but no file that is not there: its name may be misspelt, and opening would make it."""
+    """Like ``open_store``, but a file must exist: its name may be misspelt, and opening it would create a file."""
     store = open_store(url)
     parts, _ = _parts(url)
-    file = Path(parts.path[1:])
-    if parts.scheme == "sqlite" and not fleeting(url) and file.parent.is_dir() and not file.exists():
-        raise ConfigError(
-            f"store file {str(file)!r} does not exist: name one that does, or make it with unstuck init"
-        )
+    if parts.scheme == "sqlite" and not is_in_memory(url):
+        named = sqlite_path(url)
+        if named.parent.is_dir() and not named.exists():
+            raise ConfigError(
+                f"store file {str(named)!r} does not exist: name one that does, or create it with unstuck init"
+            )
     return store
 
 
 def open_tables(url: str, layouts: Sequence[Layout] = ()) -> Tables:
-    """Tables of jobs that are not ours, in the database behind a URL, not opened yet.
+    """Foreign tables in the database behind a URL, not opened yet.
 
-    They are those that the URL names, ``?table=jobs&table=asr_jobs``, and those that are given.
+    They are the tables that the URL names, ``?table=jobs&table=asr_jobs``, and those in ``layouts``.
     """
     parts, shown = _parts(url)
     if parts.scheme not in ("postgresql", "postgres"):
@@ -70,15 +70,15 @@ def open_tables(url: str, layouts: Sequence[Layout] = ()) -> Tables:
             f"tables of yours can only be on PostgreSQL, postgresql://user@host/database, not {shown}"
         )
     try:
-        from unstuck.stores.postgres.adopted.tables import Tables
-        from unstuck.stores.postgres.place import place
+        from unstuck.stores.postgres.address import parse_address
+        from unstuck.stores.postgres.foreign.tables import Tables
     except ImportError as error:
         raise _missing(shown, error) from None
-    return Tables(place(parts, shown, layouts))
+    return Tables(parse_address(parts, shown, layouts))
 
 
 def joinable(store: Store, url: str) -> Joinable:
-    """The store, if its jobs can be part of somebody else's transaction."""
+    """The store, if jobs can be enqueued in a transaction of the caller."""
     if not isinstance(store, Joinable):
         raise ConfigError(
             f"store {redact(url, 100)!r} cannot join a transaction of yours: only one on PostgreSQL can, "
@@ -88,19 +88,21 @@ def joinable(store: Store, url: str) -> Joinable:
 
 
 def _parts(url: str) -> tuple[SplitResult, str]:
-    """A URL in parts, and as a message may show it."""
+    """The parts of a URL, and its text without secrets, for messages."""
     shown = repr(redact(str(url), 100))
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         parts.path.encode()
     except ValueError as error:
-        raise ConfigError(f"store {shown} is no URL: {error}") from None
+        raise ConfigError(f"store {shown} is not a URL: {error}") from None
     return parts, shown
 
 
 def _sqlite(url: str, parts: SplitResult, shown: str) -> Store:
     if parts.fragment:
-        raise ConfigError(f"store {shown} has a '#', which ends the file's name: name the file otherwise")
+        raise ConfigError(
+            f"store {shown} has a '#', which ends the file's name: write it as %23 if it is part of it"
+        )
     if parts.netloc or len(parts.path) < 2 or "///" not in url:
         raise ConfigError(
             f"store {shown} names no file: use sqlite:///file.db or sqlite:////full/path/file.db"
@@ -110,51 +112,52 @@ def _sqlite(url: str, parts: SplitResult, shown: str) -> Store:
     if unknown := sorted(options):
         raise ConfigError(f"store option {unknown[0]!r} is not known: sqlite takes events=all")
 
-    from unstuck.stores.sqlite.store import SQLiteStore
+    from unstuck.stores.sqlite.store import MEMORY, SQLiteStore
 
-    return SQLiteStore(parts.path[1:], all_events=all_events)
+    path = MEMORY if is_in_memory(url) else str(sqlite_path(url))
+    return SQLiteStore(path, all_events=all_events)
 
 
 def _postgres(parts: SplitResult, shown: str) -> Store:
     try:
-        from unstuck.stores.postgres.adopting import AdoptingStore
-        from unstuck.stores.postgres.place import place
+        from unstuck.stores.postgres.address import parse_address
+        from unstuck.stores.postgres.foreign.store import AdoptingStore
         from unstuck.stores.postgres.store import PostgresStore
     except ImportError as error:
         raise _missing(shown, error) from None
-    found = place(parts, shown)
-    return AdoptingStore(found) if found.layouts else PostgresStore(found)
+    address = parse_address(parts, shown)
+    return AdoptingStore(address) if address.layouts else PostgresStore(address)
 
 
 def _redis(parts: SplitResult, shown: str) -> Store:
     try:
-        from unstuck.stores.redis.place import place
-        from unstuck.stores.redis.spread import SpreadStore
+        from unstuck.stores.redis.address import parse_address
+        from unstuck.stores.redis.cluster import SpreadStore
         from unstuck.stores.redis.store import RedisStore
     except ImportError as error:
         raise _missing(shown, error, "redis") from None
-    found = place(parts, shown)
+    found = parse_address(parts, shown)
     return SpreadStore(found) if found.spread else RedisStore(found)
 
 
 def _neo4j(parts: SplitResult, shown: str) -> Store:
     try:
-        from unstuck.stores.neo4j.place import place
+        from unstuck.stores.neo4j.address import parse_address
         from unstuck.stores.neo4j.store import Neo4jStore
     except ImportError as error:
         raise _missing(shown, error, "neo4j") from None
-    return Neo4jStore(place(parts, shown))
+    return Neo4jStore(parse_address(parts, shown))
 
 
 def _installed(url: str, scheme: str, shown: str) -> Store:
-    """A store that another package brings."""
+    """A store that another package provides."""
     points = entry_points(group="unstuck.stores")
     found = tuple(points.select(name=scheme))
     if not found:
         others = "".join(f", {name}://…" for name in sorted(points.names))
         raise ConfigError(
             f"store {shown} is not known: use sqlite:///path/to/file.db, postgresql://user@host/database, "
-            f"redis://host:6379/0 or neo4j://user@host:7687/database{others}; a package may bring others by an "
+            f"redis://host:6379/0 or neo4j://user@host:7687/database{others}; a package may add others by an "
             "entry point in the group 'unstuck.stores'"
         )
     if len(found) > 1:

@@ -1,8 +1,11 @@
 """For tests: of your own tasks (``inline``), and of stores (``Harness`` and the conformance suite)."""
 
-from unstuck.testing.harness import Harness, PostgresHarness, RedisHarness, SQLiteHarness, grow_old
+from unstuck.testing.harnesses.harness import Harness, grow_old
+from unstuck.testing.harnesses.neo4j import Neo4jHarness
+from unstuck.testing.harnesses.postgres import PostgresHarness
+from unstuck.testing.harnesses.redis import RedisHarness
+from unstuck.testing.harnesses.sqlite import SQLiteHarness
 from unstuck.testing.inline import Inline, inline
-from unstuck.testing.neo4j_harness import Neo4jHarness
 
 __all__ = [
     "Harness",

@@ -10,13 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from unstuck.app import Unstuck
-from unstuck.jobs import Jobs
-from unstuck.limits import slack
-from unstuck.model import Filter, Job, Status
-from unstuck.seconds import Seconds, in_seconds
-from unstuck.testing.harness import SQLiteHarness
-from unstuck.worker import Worker
+from unstuck.app.app import Unstuck
+from unstuck.operations.jobs import Jobs
+from unstuck.protocol.job import Job, Status
+from unstuck.protocol.limits import of_queue
+from unstuck.protocol.operators import Filter
+from unstuck.testing.harnesses.sqlite import SQLiteHarness
+from unstuck.text.durations import Seconds, in_seconds
+from unstuck.worker.rate_limits import slack
+from unstuck.worker.worker import Worker
 
 ROUND = 0.1  # seconds of ``ahead`` that a round takes at least: a job that is never done has an end, too
 _TIMES = {"job": ("run_at", "rank"), "token": ("free_at",), "bucket": ("closed_until",)}
@@ -39,12 +41,12 @@ class Inline:
         left = in_seconds(ahead)
         while True:
             began = datetime.now(UTC)
-            await _Hasty(self._app, burst=True).run()
+            await Worker(self._app, burst=True, wait_for_limits=False).run()
             pending = (await self.jobs.find(Filter(status=Status.PENDING), limit=1000)).jobs
             gap = min([*_delays(pending, began), *await self._tokens(pending, began)], default=None)
-            if gap is None or gap.said > left:
+            if gap is None or gap.nominal > left:
                 return
-            left -= gap.said
+            left -= gap.nominal
             self._age(gap.real)
 
     async def _tokens(self, pending: list[Job], began: datetime) -> list[_Gap]:
@@ -52,11 +54,13 @@ class Inline:
         held_back = {job.queue for job in pending if job.run_at <= began}
         found = []
         for queue, policy in self._app.queues.items():
-            if queue in held_back and (rate := policy.rate) is not None:
-                bucket = await self.jobs.store.bucket(rate.bucket or queue)
+            if queue in held_back:
+                rate = policy.rate
+                store = await self._app.store()
+                bucket = await store.take(rate.bucket or queue if rate else of_queue(queue))
                 if bucket.closed_for > 0:
                     found.append(_Gap(bucket.closed_for, bucket.closed_for))
-                elif bucket.out >= rate.count:
+                elif rate and bucket.out >= rate.count:
                     returns = bucket.first_back
                     found.append(_Gap(max(returns - slack(rate), ROUND), returns))
         return found
@@ -72,15 +76,8 @@ class Inline:
 class _Gap(NamedTuple):
     """Seconds until something can go on: as people count them, and as the store does."""
 
-    said: float
+    nominal: float
     real: float
-
-
-class _Hasty(Worker):
-    """Ends also while a rate or a refusal holds jobs back."""
-
-    def _opening(self) -> float | None:
-        return None
 
 
 def _delays(pending: list[Job], began: datetime) -> list[_Gap]:

@@ -1,4 +1,4 @@
-"""Makes the database itself, where the edition has more than one."""
+"""Creates the database, where the edition can have more than one."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import logging
 
 from neo4j.exceptions import Neo4jError
 
-from unstuck.errors import ConfigError, StoreError
-from unstuck.stores.neo4j.lines import Lines
+from unstuck.protocol.errors import ConfigError, StoreError
+from unstuck.stores.neo4j.client import Neo4jClient
 
 log = logging.getLogger("unstuck.neo4j")
 
 
 def absent(error: BaseException) -> bool:
-    """Whether the server says that there is no such database."""
+    """Whether the server reports that the database does not exist."""
     return "DatabaseNotFound" in _code(error)
 
 
-async def create(lines: Lines) -> None:
-    """Create the database if it is not there. Community cannot: it says how to live with its one."""
-    if lines.known:
+async def create(client: Neo4jClient) -> None:
+    """Create the database if it does not exist. Community cannot: its error explains how to use its only database."""
+    if client.known:
         return
     try:
-        await lines.identify()
+        await client.identify()
     except ConfigError as error:
         if not absent(error):
             raise
         try:
-            await lines.make_database()
+            await client.make_database()
         except StoreError as refused:
             if "UnsupportedAdministrationCommand" not in _code(refused):
                 raise
             raise error from refused
-        await lines.identify()
-        log.info("made the database %s", lines.place.database)
+        await client.identify()
+        log.info("created the database %s", client.address.database)
 
 
 def _code(error: BaseException) -> str:

@@ -1,33 +1,34 @@
-"""A Filter as a MATCH. Values travel as parameters; only the fixed texts below make up the Cypher."""
+"""Translates a Filter to MATCH clauses. Values are parameters; the Cypher consists only of the fixed texts below."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unstuck.model import Filter, Status
-from unstuck.stores.listing import by_finish, place
-from unstuck.stores.neo4j.place import Place
+from unstuck.protocol.job import Status
+from unstuck.protocol.operators import Filter
+from unstuck.stores.neo4j.address import Neo4jAddress
 from unstuck.stores.neo4j.rows import EMBED, Params
-from unstuck.stores.values import milliseconds
+from unstuck.stores.shared.listing import by_finish, cursor_numbers
+from unstuck.stores.shared.values import milliseconds
 
 
-def finished(which: Filter, place: Place) -> tuple[str, Params]:
-    """The finished jobs ``f`` that match, and the parameters."""
-    terms, params = _terms(which, place)
+def finished(which: Filter, address: Neo4jAddress) -> tuple[str, Params]:
+    """The clause that matches the finished jobs ``f`` of a filter, and its parameters."""
+    terms, params = _terms(which, address)
     if which.ids is not None:
         source = _joined(_NAMED, ["f.status IN ['completed', 'failed']", *terms])
     else:
         source = _ORDERED.replace("CONDITION", " AND ".join(terms))
-    return source.replace("{label}", place.label), params
+    return source.replace("{label}", address.label), params
 
 
-def listing(text: str, which: Filter, cursor: str | None, at: Place) -> list[tuple[str, Params]]:
-    """The text of find.cypher, completed, and its parameters; a second one lists what comes behind all of the first.
+def listing(text: str, which: Filter, cursor: str | None, address: Neo4jAddress) -> list[tuple[str, Params]]:
+    """The completed text of find.cypher and its parameters; a second pair lists what comes after all of the first.
 
-    Nodes of others have no number until somebody fills it in, if they are finished never: among equals they come last, in
-    the order of their ids.
+    Nodes that other programs made have no number until ``fill`` adds one, and finished ones never get one: among equals they
+    come last, in the order of their ids.
     """
-    terms, params = _terms(which, at)
+    terms, params = _terms(which, address)
     behind, order = (_BEHIND_END, _BY_END) if by_finish(which) else (_BEHIND, _BY_NUMBER)
     if which.ids is not None:
         parts = [(_NAMED, behind, order)]
@@ -43,13 +44,13 @@ def listing(text: str, which: Filter, cursor: str | None, at: Place) -> list[tup
         ]
     if cursor is not None:
         numbers, marked, id_ = cursor.partition("~")
-        *ended, seq = place(numbers, which)
+        *ended, seq = cursor_numbers(numbers, which)
         params |= {"seq": seq, "id": id_ if marked else None, "at": ended[0] if ended else None}
     return [
         (
             text.replace("{source}", _joined(match, [*terms, behind] if cursor is not None else terms))
             .replace("{order}", order)
-            .replace("{label}", at.label),
+            .replace("{label}", address.label),
             params,
         )
         for match, behind, order in parts
@@ -63,9 +64,9 @@ def end(node: Params, which: Filter) -> str:
     return f"{int(ended) if isinstance(ended, int | float) else 0}.{number}" if by_finish(which) else number
 
 
-def _terms(which: Filter, place: Place) -> tuple[list[str], Params]:
-    terms = ["f.id > ''"]  # a node whose id is missing, or no text, is no job: doctor names it
-    params: Params = {"embedding": place.queue}
+def _terms(which: Filter, address: Neo4jAddress) -> tuple[list[str], Params]:
+    terms = ["f.id > ''"]  # a node whose id is missing or not text is not a job: doctor reports it
+    params: Params = {"embedding": address.queue}
     if which.ids is not None:
         params["ids"] = list(which.ids)
     for name, text in _TERMS.items():
@@ -74,7 +75,7 @@ def _terms(which: Filter, place: Place) -> tuple[list[str], Params]:
             params[name] = milliseconds(value) if name == "older_than" else str(value)
     if which.status is not None:
         terms.append(f"f.status = '{Status(which.status)}'")
-    elif which.owner is not None:  # nobody has an owner who does not run
+    elif which.owner is not None:  # only running jobs have an owner
         terms.append("f.status = 'processing'")
     if which.dead:
         terms.append("f.status = 'failed' AND coalesce(f.settled, '') <> 'cancelled'")
@@ -89,7 +90,7 @@ def _joined(match: str, terms: Sequence[str]) -> str:
     return f"{match} {' AND '.join(terms)}"
 
 
-# What nodes of others do not say is what rows.job takes them to mean.
+# Missing properties have the same defaults as in rows.job.
 _TERMS = {
     "queue": "coalesce(f.queue, $embedding) = $queue",
     "task": f"coalesce(f.task, '{EMBED}') = $task",
@@ -99,7 +100,7 @@ _TERMS = {
     "code": "coalesce(f.error_code, CASE WHEN f.error IS NOT NULL THEN 'error' END) = $code",
     "older_than": "f.processed_at < timestamp() - $older_than",
 }
-# An embedding job's id is its node's, that of any other is a property of its own.
+# An embedding job's id is the id of its node; other jobs have it in the property job_id.
 _NAMED = """\
 UNWIND $ids AS id
 CALL (id) {
@@ -112,7 +113,7 @@ _BY_NUMBER = "coalesce(f.seq, 0) DESC, f.id"
 _BEHIND = "(coalesce(f.seq, 0) < $seq OR (coalesce(f.seq, 0) = $seq AND f.id > $id))"
 _BY_END = f"f.status DESC, f.processed_at DESC, {_BY_NUMBER}"
 _BEHIND_END = f"f.processed_at <= $at AND (f.processed_at < $at OR {_BEHIND})"
-# As many as are wanted of each kind, from its end of the index.
+# Up to $limit jobs of each status, the oldest first, read in the order of the index.
 _ORDERED = """\
 UNWIND ['completed', 'failed'] AS state
 CALL (state) {

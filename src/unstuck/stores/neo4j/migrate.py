@@ -1,4 +1,4 @@
-"""Brings the database up to date: constraints and indexes, and what nodes of others do not say."""
+"""Brings the database up to date: constraints, indexes, and properties that nodes of other programs lack."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator
 
 from neo4j.exceptions import Neo4jError
 
-from unstuck.errors import ConfigError, SchemaError, StoreError, StoreUnavailable
-from unstuck.stores.neo4j.lines import MIGRATIONS, NEWEST, Lines
-from unstuck.stores.neo4j.plainly import said
+from unstuck.protocol.errors import ConfigError, SchemaError, StoreError, StoreUnavailable
+from unstuck.stores.neo4j.client import MIGRATIONS, NEWEST, Neo4jClient
+from unstuck.stores.neo4j.driver_errors import message_of
 from unstuck.stores.neo4j.rows import EMBED, STATUSES
-from unstuck.stores.statements import statements
+from unstuck.stores.shared.statements import statements
 
 log = logging.getLogger("unstuck.neo4j")
 
-LONG = 600.0  # seconds for an index on many nodes
+LONG = 600.0  # seconds to build an index on many nodes
 AT_ONCE = 1000
-THEIRS = 300_000  # milliseconds for which others lease a job
+THEIRS = 300_000  # milliseconds of a lease by another program
 _VERSION = (
     "OPTIONAL MATCH (s:{label}Store {name: 'store'}) RETURN CASE WHEN s.birth IS NOT NULL THEN s.version END"
 )
@@ -39,37 +39,37 @@ _RULE = re.compile(
 )
 
 
-async def version(lines: Lines) -> int:
+async def version(client: Neo4jClient) -> int:
     """The schema's version; 0 if there is none."""
-    [[found]] = await lines.rows(_text(_VERSION, lines))
+    [[found]] = await client.rows(_text(_VERSION, client))
     return int(found or 0)
 
 
-async def migrate(lines: Lines) -> None:
-    """Apply what is missing. Many processes may start at once: each statement is harmless if it comes second."""
-    found = await version(lines)
+async def migrate(client: Neo4jClient) -> None:
+    """Apply what is missing. Several processes may do so at once: a statement is harmless if another applied it first."""
+    found = await version(client)
     if found >= NEWEST:
-        await _restore(lines)
+        await _restore(client)
         return
-    for statement in _statements(lines, found):
-        await _apply(lines, statement)
-    await lines.rows(f"CALL db.awaitIndexes({LONG:.0f})", patience=LONG)
-    await lines.rows(_text(_NOTE, lines), version=0)
-    if filled := await fill(lines, STATUSES):
-        log.info("%d jobs that others made have been given what they need to be leased here", filled)
-    await lines.rows(_text(_NOTE, lines), version=NEWEST)
+    for statement in _statements(client, found):
+        await _apply(client, statement)
+    await client.rows(f"CALL db.awaitIndexes({LONG:.0f})", patience=LONG)
+    await client.rows(_text(_NOTE, client), version=0)
+    if filled := await fill(client, STATUSES):
+        log.info("%d jobs that other programs made have been given the properties that leasing needs", filled)
+    await client.rows(_text(_NOTE, client), version=NEWEST)
 
 
-async def missing(lines: Lines) -> dict[str, str]:
-    """The statements that make constraints and indexes which are not there any more, by their names.
+async def missing(client: Neo4jClient) -> dict[str, str]:
+    """The statements that create missing constraints and indexes, by their names.
 
-    One that somebody else made of the same properties is as good, whatever it is called.
+    An existing one on the same properties is as good, whatever its name is.
     """
     there: dict[tuple[str, tuple[str, ...]], bool] = {}
-    for label, properties, unique in await lines.rows(_RULES):
+    for label, properties, unique in await client.rows(_RULES):
         there[label, tuple(properties)] = unique or there.get((label, tuple(properties)), False)
     found = {}
-    for statement in _statements(lines):
+    for statement in _statements(client):
         rule = _RULE.fullmatch(" ".join(statement.split()))
         assert rule is not None, statement
         properties = tuple(name.strip().partition(".")[2] for name in rule["properties"].split(","))
@@ -79,68 +79,70 @@ async def missing(lines: Lines) -> dict[str, str]:
     return found
 
 
-async def _restore(lines: Lines) -> None:
-    """Make again what somebody dropped. Jobs are safe without most of it, so who may not make it, or look, goes on."""
+async def _restore(client: Neo4jClient) -> None:
+    """Create again what was dropped. Jobs are safe without most of it, so a user without the privilege continues."""
     try:
-        gone = await missing(lines)
+        gone = await missing(client)
     except StoreUnavailable:
         raise
     except (StoreError, ConfigError) as error:
-        log.debug("whether indexes are missing cannot be seen: %s", error)
+        log.debug("cannot check whether indexes are missing: %s", error)
         return
     for name, statement in gone.items():
         try:
-            await _apply(lines, statement)
-            await lines.rows(f"CALL db.awaitIndexes({LONG:.0f})", patience=LONG)
+            await _apply(client, statement)
+            await client.rows(f"CALL db.awaitIndexes({LONG:.0f})", patience=LONG)
         except StoreUnavailable:
             raise
         except (StoreError, ConfigError) as error:
-            log.warning("%s is missing and cannot be made: %s", name, error)
+            log.warning("%s is missing and cannot be created: %s", name, error)
         else:
             log.warning("%s was missing and has been made again", name)
 
 
-async def fill(lines: Lines, states: Iterable[str]) -> int:
-    """Give jobs that others made what this store needs to know of them, in bounded steps; answers how many."""
+async def fill(client: Neo4jClient, states: Iterable[str]) -> int:
+    """Add the properties that this store needs to jobs of other programs, in bounded steps; returns how many jobs."""
     total = 0
-    chance = random.getrandbits(20)  # what was made in one millisecond by many has different numbers, too
-    facts = {"limit": AT_ONCE, "queue": lines.place.queue, "task": EMBED, "lease": THEIRS}
+    chance = random.getrandbits(
+        20
+    )  # so that jobs that several processes number in the same millisecond differ
+    facts = {"limit": AT_ONCE, "queue": client.address.queue, "task": EMBED, "lease": THEIRS}
     for status in states:
         done, behind = AT_ONCE, ""
         while done == AT_ONCE:
             page = {"status": status, "behind": behind, "first": chance + total}
-            done, behind = await lines.ask("fill", facts | page, safe=True)
+            done, behind = await client.ask("fill", facts | page, safe=True)
             total += done
     return total
 
 
-async def _apply(lines: Lines, statement: str) -> None:
+async def _apply(client: Neo4jClient, statement: str) -> None:
     try:
-        await lines.rows(statement, patience=LONG)
+        await client.rows(statement, patience=LONG)
     except StoreError as error:
         cause = error.__cause__
         if not isinstance(cause, Neo4jError):
             raise
         name = " ".join(statement.split()[:3])
-        if "EquivalentSchemaRule" in (cause.code or ""):  # somebody else was quicker
+        if "EquivalentSchemaRule" in (cause.code or ""):  # another process was faster
             return
         if "Schema" not in (cause.code or ""):
             raise
         raise SchemaError(
-            f"{name} is not possible in database {lines.place.database!r}: {said(cause)}; remove what is in its way, then run "
+            f"{name} is not possible in database {client.address.database!r}: {message_of(cause)}; remove what conflicts with it, then run "
             "unstuck init again"
         ) from error
 
 
-def _statements(lines: Lines, behind: int = 0) -> Iterator[str]:
-    """Those of the files behind so many."""
-    for text in list(statements(MIGRATIONS, ".cypher").values())[behind:]:
-        yield from (_text(one, lines) for one in map(str.strip, _bare(text).split(";")) if one)
+def _statements(client: Neo4jClient, behind: int = 0) -> Iterator[str]:
+    """The statements of the migrations after the first ``behind`` files."""
+    for text in list(statements(*MIGRATIONS).values())[behind:]:
+        yield from (_text(one, client) for one in map(str.strip, _bare(text).split(";")) if one)
 
 
 def _bare(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("//"))
 
 
-def _text(text: str, lines: Lines) -> str:
-    return text.replace("{label}", lines.place.label)
+def _text(text: str, client: Neo4jClient) -> str:
+    return text.replace("{label}", client.address.label)

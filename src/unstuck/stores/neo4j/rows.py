@@ -1,4 +1,4 @@
-"""Between nodes and values. Times are milliseconds since 1970, payloads, results and progress JSON text."""
+"""Converts between nodes and values. Times are milliseconds since 1970; payloads, results and progress are JSON text."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from unstuck.model import Beat, Category, Event, Failure, Job, NewJob, Outcome, Ref, Status
-from unstuck.stores.neo4j.place import Place
-from unstuck.stores.telling import reaped, told
-from unstuck.stores.values import at, instant, json_text, milliseconds
+from unstuck.protocol.job import Category, Failure, Job, NewJob, Ref, Status
+from unstuck.protocol.leases import Beat
+from unstuck.protocol.operators import Event
+from unstuck.protocol.outcome import Outcome
+from unstuck.stores.neo4j.address import Neo4jAddress
+from unstuck.stores.shared.events import outcome_events, reaped
+from unstuck.stores.shared.values import at, instant, json_text, milliseconds
 
 Row = list[Any]
 Params = dict[str, Any]
-EMBED = "embed"  # the task of a node that says nothing of a task
-# Times by the names that nodes, others' too, and Job have for them.
+EMBED = "embed"  # the task of a node without one
+# The names of times in nodes, also in those of other programs, and in Job.
 _TIMES = {
     "created_at": "created_at",
     "run_at": "run_at",
@@ -27,7 +30,7 @@ _TIMES = {
     "heartbeat_at": "heartbeat_at",
 }
 _TEXTS = ("payload", "progress", "result")
-# What is so usual that nodes do not say it.
+# Nodes omit this policy because most jobs have it. It is part of the stored format: it stays, even if the default changes.
 _USUAL = {"backoff": (1.0, 2.0, 4.0)}
 
 _encode = msgspec.json.Encoder().encode
@@ -35,16 +38,16 @@ _decode = msgspec.json.Decoder().decode
 UNREADABLE_BY = (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError)
 
 
-class Read(NamedTuple):
-    """Jobs that could be read, and the nodes and troubles of those that could not."""
+class ReadJobs(NamedTuple):
+    """Jobs that could be read, and for the others their nodes and the reasons."""
 
     jobs: list[Job]
     unreadable: list[tuple[Params, str]]
 
 
-def new_row(job: NewJob, number: int, place: Place) -> Params:
-    """What enqueue reads of a job; ``facts`` become properties as they are."""
-    uid = _embedded(job, place)
+def new_row(job: NewJob, number: int, address: Neo4jAddress) -> Params:
+    """What enqueue.cypher reads of a job; ``facts`` become properties unchanged."""
+    uid = _embedded(job, address)
     payload = str(job.payload, "utf-8") if type(job.payload) is msgspec.Raw else _encode(job.payload).decode()
     facts: Params = {
         "status": "pending",
@@ -57,7 +60,7 @@ def new_row(job: NewJob, number: int, place: Place) -> Params:
         "fence": 0,
     }
     few = {
-        "job_id": job.id if job.queue != place.queue else None,
+        "job_id": job.id if job.queue != address.queue else None,
         "key": job.key,
         "digest": job.digest,
         "max_crashes": job.max_crashes,
@@ -68,7 +71,7 @@ def new_row(job: NewJob, number: int, place: Place) -> Params:
     }
     facts |= {name: value for name, value in few.items() if value is not None}
     row: Params = {
-        "address": place.address(job.queue, job.id),
+        "address": address.node_id(job.queue, job.id),
         "number": number,
         "run_at": None if job.run_at is None else instant(job.run_at),
         "delay": milliseconds(job.delay),
@@ -77,14 +80,14 @@ def new_row(job: NewJob, number: int, place: Place) -> Params:
     return row if uid is None else row | uid
 
 
-def _embedded(job: NewJob, place: Place) -> Params | None:
-    """What an embedding job is about, which only one job of the store may be."""
-    if job.queue != place.queue:
+def _embedded(job: NewJob, address: Neo4jAddress) -> Params | None:
+    """The subject of an embedding job, which is unique in the store."""
+    if job.queue != address.queue:
         return None
-    said = _decode(job.payload) if type(job.payload) is msgspec.Raw else job.payload
-    if not isinstance(said, dict):
+    payload = _decode(job.payload) if type(job.payload) is msgspec.Raw else job.payload
+    if not isinstance(payload, dict):
         return None
-    found = {name: said.get(name) for name in ("entity_uid", "model", "version")}
+    found = {name: payload.get(name) for name in ("entity_uid", "model", "version")}
     if not all(isinstance(value, str | int) and not isinstance(value, bool) for value in found.values()):
         return None
     return {name: str(value) for name, value in found.items()}
@@ -94,28 +97,28 @@ def _embedded(job: NewJob, place: Place) -> Params | None:
 def _policy(
     backoff: tuple[float, ...], lapse_backoff: tuple[float, ...], timeout: float | None, webhook: str | None
 ) -> str | None:
-    said = {"backoff": backoff, "lapse_backoff": lapse_backoff, "timeout": timeout, "webhook": webhook}
-    text = _encode({name: value for name, value in said.items() if value}).decode()
+    policy = {"backoff": backoff, "lapse_backoff": lapse_backoff, "timeout": timeout, "webhook": webhook}
+    text = _encode({name: value for name, value in policy.items() if value}).decode()
     return None if text == _encode(_USUAL).decode() else text
 
 
 @lru_cache(1000)
 def _of_policy(text: str) -> Params:
-    said: Params = _decode(text)
-    return said
+    policy: Params = _decode(text)
+    return policy
 
 
 def births() -> Params:
-    """How to know a job as this call's own when it is made again, and where its numbers begin within a microsecond."""
+    """A mark by which a repeated call recognises its own jobs, and where their numbers begin within a microsecond."""
     chance = random.getrandbits(62)
     return {"call": chance, "chance": chance % 512}
 
 
-def job(node: Params, place: Place) -> Job:
-    """A job as the properties of its node say it; what nodes of others do not say is filled in."""
+def job(node: Params, address: Neo4jAddress) -> Job:
+    """The job of a node; properties that nodes of other programs lack get defaults."""
     if not isinstance(node.get("id"), str):
-        raise TypeError("its id is missing, or no text")
-    facts: Params = {"queue": place.queue, "task": EMBED, "created_at": 0.0} | node
+        raise TypeError("its id is missing or not text")
+    facts: Params = {"queue": address.queue, "task": EMBED, "created_at": 0.0} | node
     for name, called in _TIMES.items():
         if name in node:
             facts[called] = node[name] / 1000
@@ -123,7 +126,7 @@ def job(node: Params, place: Place) -> Job:
         if name in node:
             facts[name] = _decode(node[name])
     facts |= _of_policy(node["policy"]) if "policy" in node else _USUAL
-    facts["id"] = place.ref(facts["queue"], node["id"]).id
+    facts["id"] = address.ref(facts["queue"], node["id"]).id
     facts["owner"] = node.get("lock_owner")
     facts.setdefault("run_at", facts["created_at"])
     if "payload" not in node:
@@ -143,19 +146,19 @@ def _failure(node: Params) -> Params:
     return {"category": category, "code": "error", "message": str(node["error"])}
 
 
-def read(found: Iterable[Params], place: Place) -> Read:
-    """Jobs. One that cannot be read, because somebody edited it, does not hide the others."""
-    answer = Read([], [])
+def read(found: Iterable[Params], address: Neo4jAddress) -> ReadJobs:
+    """The jobs of nodes. One that cannot be read, because somebody edited it, does not hide the others."""
+    answer = ReadJobs([], [])
     for node in found:
         try:
-            answer.jobs.append(job(node, place))
+            answer.jobs.append(job(node, address))
         except UNREADABLE_BY as error:
             answer.unreadable.append((node, str(error)[:200]))
     return answer
 
 
 def kept(node: Params) -> Params:
-    """What stays of the content of a node that cannot be read: a payload that is no JSON becomes its text."""
+    """The content that a node which cannot be read keeps: a payload that is not JSON becomes a JSON string."""
     facts: Params = {"task": str(node.get("task", EMBED)), "payload": node.get("payload")}
     try:
         _decode(node.get("payload", "null"))
@@ -164,9 +167,9 @@ def kept(node: Params) -> Params:
     return facts
 
 
-def beat(given: Beat, number: int, place: Place) -> Params:
+def beat(given: Beat, number: int, address: Neo4jAddress) -> Params:
     return {
-        "address": place.address(given.lease.queue, given.lease.id),
+        "address": address.node_id(given.lease.queue, given.lease.id),
         "number": number,
         "fence": given.lease.fence,
         "lease": milliseconds(given.seconds),
@@ -175,28 +178,28 @@ def beat(given: Beat, number: int, place: Place) -> Params:
     }
 
 
-def completion(outcome: Outcome, number: int, place: Place) -> Row:
-    """What complete reads of an outcome that is good."""
+def completion(outcome: Outcome, number: int, address: Neo4jAddress) -> Row:
+    """What complete.cypher reads of a completed outcome."""
     queue, id_, fence = outcome.lease
-    return [place.address(queue, id_), fence, number, json_text(outcome.result)]
+    return [address.node_id(queue, id_), fence, number, json_text(outcome.result)]
 
 
-def ending(outcome: Outcome, number: int, place: Place) -> Params:
-    """What settle reads of an outcome."""
+def ending(outcome: Outcome, number: int, address: Neo4jAddress) -> Params:
+    """What settle.cypher reads of an outcome."""
     queue, id_, fence = outcome.lease
     facts: Params = {
-        "address": place.address(queue, id_),
+        "address": address.node_id(queue, id_),
         "number": number,
         "fence": fence,
         "status": str(outcome.status),
-        "word": str(outcome.word),
+        "word": str(outcome.ending),
         "refund": outcome.refund,
         "crashed": int(outcome.crashed),
         "delay": milliseconds(outcome.delay),
         "result": json_text(outcome.result),
         "counts": [
             name
-            for name in (str(outcome.word), "crashed" if outcome.crashed else None, reaped(outcome))
+            for name in (str(outcome.ending), "crashed" if outcome.crashed else None, reaped(outcome))
             if name
         ],
     }
@@ -204,7 +207,7 @@ def ending(outcome: Outcome, number: int, place: Place) -> Params:
 
 
 def failure(why: Failure) -> Params:
-    """``failure`` is all there is to say, without its time; the others are for people and filters."""
+    """The property ``failure`` has everything except the time; the other properties are for people and filters."""
     return {
         "failure": json_text(msgspec.structs.replace(why, at=None)),
         "error": why.message,
@@ -214,30 +217,30 @@ def failure(why: Failure) -> Params:
 
 
 def events(outcomes: Sequence[Outcome], all_events: bool) -> list[Params]:
-    """The events of outcomes, each behind the number of its outcome."""
+    """The events of outcomes, each with the number of its outcome."""
     return [
         {"number": number, "type": type_, "details": json_text(details)}
-        for number, type_, details in told(outcomes, all_events)
+        for number, type_, details in outcome_events(outcomes, all_events)
     ]
 
 
-def by_address(named: Iterable[Ref], place: Place) -> list[str]:
-    return sorted({place.address(*ref) for ref in named})
+def node_ids(named: Iterable[Ref], address: Neo4jAddress) -> list[str]:
+    return sorted({address.node_id(*ref) for ref in named})
 
 
-def event(row: Row, place: Place) -> Event:
-    seq, when, type_, queue, address, details, owner = row
-    said = _decode(details) | ({} if owner is None else {"owner": owner})
-    data = {"type": type_, "table": place.label, "details": said}
-    id_ = None if address is None else place.ref(queue, address).id
+def event(row: Row, address: Neo4jAddress) -> Event:
+    seq, when, type_, queue, node_id, details, owner = row
+    known = _decode(details) | ({} if owner is None else {"owner": owner})
+    data = {"type": type_, "table": address.label, "details": known}
+    id_ = None if node_id is None else address.ref(queue, node_id).id
     return Event(cursor=str(seq), at=at(when), type=type_, queue=queue, job=id_, data=data)
 
 
-def numbers(answer: Params, place: Place) -> dict[str, Params]:
+def numbers(answer: Params, address: Neo4jAddress) -> dict[str, Params]:
     """The fields of Counts, by queue."""
     found: dict[str, Params] = {}
     for queue, kinds in answer["kinds"]:
-        of_queue = found.setdefault(place.queue if queue is None else queue, {})
+        of_queue = found.setdefault(address.queue if queue is None else queue, {})
         for kind, number in kinds.items():
             of_queue[kind] = of_queue.get(kind, 0) + number
     for queue, waited in answer["waited"]:

@@ -9,54 +9,58 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
-from unstuck.errors import StoreUnavailable
-from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Status, Worker
-from unstuck.store import GRACE, Blind, Clock, Counts, Enqueued, Finding, Page, Pulse, Reclaimed, Share
-from unstuck.stores.neo4j import bell, operate, rows, steps
+from unstuck.protocol.availability import Clock
+from unstuck.protocol.errors import StoreUnavailable
+from unstuck.protocol.fleet import Fleet, WorkerInfo
+from unstuck.protocol.job import Enqueued, Job, NewJob, Ref, Status
+from unstuck.protocol.leases import Beat, HeartbeatAnswer, Reclaimed, Recovery, Share
+from unstuck.protocol.limits import Grant, latest
+from unstuck.protocol.operators import Counts, Event, Filter, Finding, Page
+from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.stores.neo4j import operate, rows, steps, wakeup
+from unstuck.stores.neo4j.address import Neo4jAddress
 from unstuck.stores.neo4j.checkup import checkup, has_apoc
+from unstuck.stores.neo4j.client import PATIENCE, Asked, Neo4jClient
 from unstuck.stores.neo4j.create import absent, create
-from unstuck.stores.neo4j.lines import PATIENCE, Lines
 from unstuck.stores.neo4j.migrate import fill, migrate
-from unstuck.stores.neo4j.place import Place
-from unstuck.stores.settling import plain
-from unstuck.stores.telling import MANY_PIECES, UNREADABLE
-from unstuck.stores.values import at, json_text, milliseconds, moment
-from unstuck.tokens import Bucket, Grant
+from unstuck.stores.shared.events import MANY_PIECES, UNREADABLE
+from unstuck.stores.shared.settling import fits_one_statement
+from unstuck.stores.shared.values import json_text, milliseconds
 
 log = logging.getLogger("unstuck.neo4j")
 
-UPKEEP = 60.0  # seconds between looks for jobs that others made, and for counters in many pieces
+UPKEEP = 60.0  # seconds between checks for jobs of other programs and for counters in many pieces
 MEET_AGAIN = 5.0  # seconds after which an empty answer may mean that a queue's node is gone
-ENQUEUED_A_SECOND = 500  # at the least: so much longer may many jobs take
+ENQUEUED_A_SECOND = 500  # a lower bound: many jobs get more time than PATIENCE by this rate
 
 
 class Neo4jStore:
     """Every operation is one statement, or a few that commit together."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._lines: Lines | None = None
+    def __init__(self, address: Neo4jAddress) -> None:
+        self._address = address
+        self._client: Neo4jClient | None = None
         self._met: dict[str, float] = {}
         self._kept_up = -UPKEEP
         self._apoc: bool | None = None
 
     async def __aenter__(self) -> Self:
-        self._lines = Lines(self._place)
+        self._client = Neo4jClient(self._address)
         try:
-            await self._lines.identify()
+            await self._client.identify()
         except BaseException as error:
-            if not absent(error):  # that a database is missing can be mended by migrate
+            if not absent(error):  # migrate can create a missing database
                 await self.__aexit__()
                 raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        lines, self._lines = self._lines, None
-        if lines is not None:
-            await lines.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     def twin(self) -> Neo4jStore:
-        return Neo4jStore(self._place)
+        return Neo4jStore(self._address)
 
     async def migrate(self) -> None:
         await create(self._opened())
@@ -68,14 +72,14 @@ class Neo4jStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not jobs:
             return []
-        given = steps.new(jobs, self._place)
+        given = steps.new(jobs, self._address)
         patience = PATIENCE + len(jobs) / ENQUEUED_A_SECOND
-        lines = self._opened()
-        if (asked := steps.simple(given, self._place)) is None:
-            return await lines.transaction(
-                lambda ask: steps.enqueue(ask, given, self._place), safe=True, patience=patience
+        client = self._opened()
+        if (asked := steps.simple(given, self._address)) is None:
+            return await client.transaction(
+                lambda ask: steps.enqueue(ask, given, self._address), safe=True, patience=patience
             )
-        answers = steps.added(jobs, await lines.ask(*asked, safe=True, patience=patience), self._place)
+        answers = steps.added(jobs, await client.ask(*asked, safe=True, patience=patience), self._address)
         return [answers[number] for number in range(len(jobs))]
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
@@ -83,9 +87,9 @@ class Neo4jStore:
             return []
         await self._meet(queues)
         crowded = any((share.at_a_time, share.per_lane) != (None, None) for share in queues.values())
-        if crowded or self._place.all_events:
+        if crowded or self._address.all_events:
             found = await self._opened().transaction(
-                lambda ask: steps.lease(ask, queues, limit, owner, self._place)
+                lambda ask: steps.lease(ask, queues, limit, owner, self._address)
             )
         else:
             found = sorted(
@@ -94,97 +98,79 @@ class Neo4jStore:
             )
         if not found:
             self._forget(queues)
-        return await self._readable(rows.read((node for _, node in found), self._place))
+        return await self._readable(rows.read((node for _, node in found), self._address))
 
-    async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
-        return await steps.heartbeat(self._ask, worker, beats, self._place)
+    async def heartbeat(self, worker: WorkerInfo, beats: Sequence[Beat]) -> HeartbeatAnswer:
+        return await steps.heartbeat(self._ask, worker, beats, self._address)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
         if not outcomes:
             return []
-        if plain(outcomes):
-            name, params = steps.settling(outcomes, self._place)
-            lines = self._opened()
+        if fits_one_statement(outcomes):
+            name, params = steps.settling(outcomes, self._address)
+            client = self._opened()
             applied = await (
-                lines.share(name, params) if name == "complete" else lines.ask(name, params, safe=True)
+                client.share(name, params) if name == "complete" else client.ask(name, params, safe=True)
             )
-            return await steps.settled(self._ask, outcomes, applied, self._place)
+            return await steps.settled(self._ask, outcomes, applied, self._address)
         follow = {
-            n: steps.new(outcome.then, self._place) for n, outcome in enumerate(outcomes) if outcome.then
+            n: steps.new(outcome.then, self._address) for n, outcome in enumerate(outcomes) if outcome.then
         }
         return await self._opened().transaction(
-            lambda ask: steps.settle(ask, outcomes, follow, self._place), safe=True
+            lambda ask: steps.settle(ask, outcomes, follow, self._address), safe=True
         )
 
-    async def reclaim(
-        self,
-        queues: Sequence[str] | None,
-        seconds: float,
-        limit: int,
-        owner: str,
-        *,
-        of: str | None = None,
-        blind: Sequence[Blind] = (),
-        grace: float = GRACE,
-    ) -> Reclaimed:
+    async def reclaim(self, recovery: Recovery) -> Reclaimed:
         await self._keep_up()
-        asked = steps.reclaiming(queues, seconds, limit, owner, of, blind, grace)
+        asked = steps.reclaiming(recovery)
         adopted, taken, end = await self._opened().ask_all(asked)
-        read = rows.read((node | {"fence": fence} for node, fence in taken), self._place)
+        read = rows.read((node | {"fence": fence} for node, fence in taken), self._address)
         jobs = await self._readable(read)
         return Reclaimed(jobs, adopted, None if end is None else max(0.0, end / 1000))
 
-    async def take(self, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
+    async def take(self, bucket: str, wanted: int = 0, capacity: int = 0, interval: float = 0.0) -> Grant:
         if wanted < 1:
-            return Grant(0, 0.0)
+            return operate.grant(await self._ask("bucket", {"bucket": bucket}))
         facts: rows.Params = {"wanted": wanted, "capacity": capacity, "interval": milliseconds(interval)}
-        granted, wait, stamp = await self._opened().ask("take", facts | {"bucket": bucket})
-        return Grant(granted, wait / 1000, stamp)
+        facts |= {"bucket": bucket, "latest": milliseconds(latest(interval))}
+        return operate.grant(await self._opened().ask("take", facts))
 
-    async def give_back(self, bucket: str, count: int, stamp: int) -> None:
+    async def give_back(self, bucket: str, count: int = 0, stamp: int = 0, *, close_for: float = 0.0) -> None:
+        back = Asked("give_back", {"bucket": bucket, "count": count, "stamp": stamp})
+        close = Asked("close", {"bucket": bucket, "closed_for": milliseconds(close_for)})
         if count > 0:
-            await self._opened().ask("give_back", {"bucket": bucket, "count": count, "stamp": stamp})
+            await self._opened().ask_all([back, close] if close_for > 0 else [back])
+        elif close_for > 0:
+            await self._ask(*close)
 
-    async def close(self, bucket: str, seconds: float) -> None:
-        await self._ask("close", {"bucket": bucket, "closed_for": milliseconds(seconds)})
-
-    async def bucket(self, name: str) -> Bucket:
-        return await operate.bucket(self._opened(), name)
-
-    async def slot(self, schedule: str) -> datetime | None:
-        return moment(await self._ask("slot", {"schedule": schedule}))
-
-    async def slots(self) -> dict[str, datetime]:
-        return {name: at(slot) for name, slot in await self._ask("slots", {})}
-
-    async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
-        given = steps.new(jobs, self._place)
+    async def tick(
+        self, schedule: str, slot: datetime, jobs: Sequence[NewJob], *, instead_of: datetime | None = None
+    ) -> bool:
+        given = steps.new(jobs, self._address)
         return await self._opened().transaction(
-            lambda ask: steps.tick(ask, schedule, slot, given, self._place)
+            lambda ask: steps.tick(ask, schedule, slot, given, self._address, instead_of)
         )
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         if not queues:
             await asyncio.sleep(timeout)
         else:
-            await bell.wait(self._look, queues, timeout)
+            await wakeup.wait(self._look, queues, timeout)
 
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.ids == () or limit < 1:
             return Page([], None)
         return await operate.find(self._opened(), which, limit, cursor)
 
-    async def count(self) -> list[Counts]:
-        return await operate.count(self._opened())
+    async def count(self, ahead_of: Ref | None = None) -> list[Counts]:
+        return await operate.count(self._opened(), ahead_of)
 
-    async def checkup(self) -> list[Finding]:
-        return await checkup(self._opened())
+    async def checkup(self, *, deep: bool = False) -> list[Finding]:
+        rules = await operate.broken_rules(self._opened()) if deep else []
+        return await checkup(self._opened()) + rules
 
-    async def verify(self) -> list[str]:
-        return await operate.verify(self._opened())
-
-    async def workers(self) -> list[Worker]:
-        return await operate.workers(self._opened())
+    async def fleet(self) -> Fleet:
+        return await operate.fleet(self._opened())
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
         return await operate.events(self._opened(), after, job, limit)
@@ -207,9 +193,6 @@ class Neo4jStore:
             return 0
         return await operate.edit(self._opened(), refs, priority, run_at)
 
-    async def place(self, ref: Ref) -> int:
-        return await operate.place(self._opened(), ref)
-
     async def pause(self, queue: str, why: str) -> None:
         await self._opened().ask("pause", steps.pausing(queue, why))
 
@@ -219,7 +202,7 @@ class Neo4jStore:
     async def _has_apoc(self) -> bool:
         if self._apoc is None:
             self._apoc = await has_apoc(self._opened())
-            how = "through APOC" if self._apoc else "in bounded batches, because APOC is not there"
+            how = "through APOC" if self._apoc else "in bounded batches, because APOC is not installed"
             log.info("cleanup of old jobs runs %s", how)
         return self._apoc
 
@@ -235,28 +218,28 @@ class Neo4jStore:
         await self._opened().ask("fold", {"many": MANY_PIECES})
 
     async def _meet(self, queues: Mapping[str, Share]) -> None:
-        """Let queues have a node, which leases and pauses lock."""
+        """Make sure that queues have a node, which leases and pauses lock."""
         if unmet := sorted(queues.keys() - self._met.keys()):
             await self._ask("meet", {"queues": unmet})
             self._met |= dict.fromkeys(unmet, time.monotonic())
 
     def _forget(self, queues: Mapping[str, Share]) -> None:
-        """Somebody may have wiped the database: without its node a queue would seem to be empty for ever."""
+        """Check the nodes of these queues again: if the database was wiped, a queue without its node would seem empty for ever."""
         long_ago = time.monotonic() - MEET_AGAIN
         self._met = {name: met for name, met in self._met.items() if name not in queues or met > long_ago}
 
-    async def _readable(self, read: rows.Read) -> list[Job]:
-        """The jobs that can be read; the others are put aside, so that they hold up nobody."""
+    async def _readable(self, read: rows.ReadJobs) -> list[Job]:
+        """The jobs that can be read; the others are set aside, so that they do not block the queue."""
         for node, why in read.unreadable:
             facts = rows.failure(UNREADABLE) | rows.kept(node) | {"details": json_text({"why": why})}
             await self._ask("quarantine", facts | {"address": node.get("id")})
         return read.jobs
 
     async def _ask(self, name: str, params: rows.Params) -> Any:
-        """For what is as good if it is done twice."""
+        """Run a statement that has the same effect if it runs twice."""
         return await self._opened().ask(name, params, safe=True)
 
-    def _opened(self) -> Lines:
-        if self._lines is None:
+    def _opened(self) -> Neo4jClient:
+        if self._client is None:
             raise StoreUnavailable("the store is not open: use it inside 'async with'")
-        return self._lines
+        return self._client

@@ -1,11 +1,11 @@
-"""A Filter as a condition. Values travel as parameters; only the fixed texts below make up the SQL."""
+"""A Filter as a condition. Values are passed as parameters; the SQL consists only of the fixed texts below."""
 
 from __future__ import annotations
 
-from unstuck.model import Filter, Status
-from unstuck.stores.listing import by_finish
-from unstuck.stores.listing import place as place_of
+from unstuck.protocol.job import Status
+from unstuck.protocol.operators import Filter
 from unstuck.stores.postgres.rows import Params
+from unstuck.stores.shared.listing import by_finish, cursor_numbers
 
 
 def matching(which: Filter) -> tuple[str, Params]:
@@ -24,23 +24,23 @@ def matching(which: Filter) -> tuple[str, Params]:
 
 
 def listing(text: str, which: Filter, cursor: str | None) -> tuple[str, Params]:
-    """The text of find.sql, completed, and its parameters."""
+    """The completed text of find.sql, and its parameters."""
     condition, params = matching(which)
-    by, behind, place = _order(which, cursor)
+    by, behind, cursor_params = _order(which, cursor)
     one_kind = which.ids or which.status or which.dead or which.owner is not None
     source = "{schema}.jobs" if one_kind else _ALL
     parts = {"{source}": source, "{matching}": f"{condition} AND {behind}", "{order}": by}
     for part, meaning in parts.items():
         text = text.replace(part, meaning)
-    return text, params | place
+    return text, params | cursor_params
 
 
 def _order(which: Filter, cursor: str | None) -> tuple[str, str, Params]:
-    """Order by newest, the condition to begin behind a cursor, and its parameters."""
+    """The order, newest first, the condition for jobs after a cursor, and its parameters."""
     columns = "jobs.finished_at DESC, jobs.seq DESC" if by_finish(which) else "jobs.seq DESC"
     if cursor is None:
         return columns, "true", {}
-    *end, seq = place_of(cursor, which)
+    *end, seq = cursor_numbers(cursor, which)
     if end:
         behind = "(jobs.finished_at, jobs.seq) < ('epoch'::timestamptz + %(at)s * interval '1 microsecond', %(seq)s)"
         return columns, behind, {"at": end[0], "seq": seq}
@@ -48,18 +48,18 @@ def _order(which: Filter, cursor: str | None) -> tuple[str, str, Params]:
 
 
 _TERMS = {
-    # First where those lie that are named: in one condition with an order the planner may read all jobs in it.
+    # The subquery finds the named jobs first: with a plain condition the planner may read all jobs in the listing's order.
     "ids": "jobs.ctid = ANY (ARRAY(SELECT named.ctid FROM {schema}.jobs AS named WHERE named.id = ANY (%(ids)s)))",
     "queue": "jobs.queue = %(queue)s",
     "task": "jobs.task = %(task)s",
     "key": "jobs.key = %(key)s",
-    "owner": "jobs.status = 'processing' AND jobs.locked_by = %(owner)s",  # nobody has an owner who does not run
+    "owner": "jobs.status = 'processing' AND jobs.locked_by = %(owner)s",  # only a running job has an owner
     "category": "jobs.error ->> 'category' = %(category)s",
     "code": "jobs.error ->> 'code' = %(code)s",
-    # now(), because an index is not searched for a time that changes from row to row: all would be read in vain.
+    # now(), because no index is used for a time that may change from row to row: all rows would be read.
     "older_than": "jobs.finished_at < now() - make_interval(secs => %(older_than)s)",
 }
-# Jobs of any state: as many as are wanted of each kind that has an index in order, or is small enough to be sorted.
+# Jobs of any state: up to the limit of each kind; a kind has an index in this order, or is small enough to be sorted.
 _ONE = "SELECT * FROM {schema}.jobs WHERE KIND AND {matching} ORDER BY {order} LIMIT %(limit)s"
 _KINDS = "jobs.status = 'pending'", "jobs.status = 'processing'", "jobs.finished_at IS NOT NULL"
 _ALL = f"(({') UNION ALL ('.join(_ONE.replace('KIND', kind) for kind in _KINDS)})) AS jobs"

@@ -1,4 +1,4 @@
-"""Between rows and values. Many values travel as one JSON text: it is encoded and decoded in one go on both sides."""
+"""Converts between rows and values. Many values are sent as one JSON text, which is encoded and decoded at once."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from unstuck.model import Beat, Event, Job, NewJob, Outcome, Ref, Word
-from unstuck.stores.telling import reaped, told
+from unstuck.protocol.job import Ending, Job, NewJob, Ref
+from unstuck.protocol.leases import Beat
+from unstuck.protocol.operators import Event
+from unstuck.protocol.outcome import Outcome
+from unstuck.stores.shared.events import outcome_events, reaped
+from unstuck.stores.shared.values import KEPT
 
 Row = tuple[Any, ...]
 Params = dict[str, Any]
 
 
 class Query(NamedTuple):
-    """A statement by its name, and what it is given."""
+    """A statement by its name, or its text, and its parameters."""
 
     name: str
     params: Params
@@ -30,7 +34,7 @@ _NAMES = {
     "heartbeat_at": "last_heartbeat_at",
 }
 # The columns of a job by the names that Job has for them.
-COLUMNS = {name: _NAMES.get(name, name) for name in Job.__struct_fields__}
+COLUMNS = {name: _NAMES.get(name, name) for name in KEPT}
 JOB = ", ".join(f"jobs.{column} AS {name}" for name, column in COLUMNS.items())
 
 _encode = msgspec.json.Encoder().encode
@@ -39,8 +43,8 @@ _jobs = msgspec.json.Decoder(list[Job]).decode
 _raw_jobs = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _facts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 job = msgspec.json.Decoder(Job).decode
-SOON = 1.0  # seconds, as the statements that ring have it: the longest pause between a worker's looks
-UNREADABLE_BY = (msgspec.DecodeError, RecursionError)  # the first also of values that do not fit
+SOON = 1.0  # seconds, as in the statements that notify: the longest pause between a worker's looks
+UNREADABLE_BY = (msgspec.DecodeError, RecursionError)  # the first also for values of a wrong type
 
 
 def json_text(value: Any) -> str:
@@ -48,7 +52,7 @@ def json_text(value: Any) -> str:
 
 
 def numbers(text: str | None) -> list[int]:
-    """Numbers from 0 for places that the server counts from 1."""
+    """Indices from 0 for numbers that the server counts from 1."""
     return [] if text is None else [number - 1 for number in _decode(text)]
 
 
@@ -56,17 +60,17 @@ def pairs(text: str | None) -> list[list[Any]]:
     return [] if text is None else _decode(text)
 
 
-class _Address(msgspec.Struct):
+class _Identity(msgspec.Struct):
     queue: str
     id: str
     fence: int
 
 
-_address = msgspec.json.Decoder(_Address).decode
+_identity = msgspec.json.Decoder(_Identity).decode
 
 
 class Read(NamedTuple):
-    """Jobs that could be read, and the addresses, fences and troubles of those that could not."""
+    """Jobs that could be read, and ref, fence and error of each that could not."""
 
     jobs: list[Job]
     unreadable: list[tuple[Ref, int, str]]
@@ -83,19 +87,19 @@ def read(text: str | None) -> Read:
 
 
 def each(texts: Iterable[str | msgspec.Raw]) -> Read:
-    """Jobs from a JSON text each."""
+    """Jobs from one JSON text for each."""
     found = Read([], [])
     for raw in texts:
         try:
             found.jobs.append(job(raw))
         except UNREADABLE_BY as error:
-            named = _address(raw)
+            named = _identity(raw)
             found.unreadable.append((Ref(named.queue, named.id), named.fence, str(error)))
     return found
 
 
 def read_with_fences(text: str | None, fences: str | None) -> Read:
-    """Jobs as they were, but with the fences that they have now."""
+    """Jobs as they were before, but with their present fences."""
     if text is None or fences is None:
         return Read([], [])
     now = [json_text(fence) for fence in _decode(fences)]
@@ -106,7 +110,7 @@ def read_with_fences(text: str | None, fences: str | None) -> Read:
 
 
 def new_jobs(jobs: Sequence[NewJob]) -> Params:
-    """What enqueue.sql reads. A column in which nobody has anything stays empty."""
+    """The parameters of enqueue.sql. A column in which no job has a value is empty."""
     kinds: dict[Row, int] = {}
     kind = [kinds.setdefault(_kind(job), len(kinds) + 1) for job in jobs]
     return {
@@ -136,13 +140,13 @@ def _column(values: list[Any]) -> str:
 
 
 def refs(named: Iterable[Ref]) -> Params:
-    """Addresses as two columns."""
+    """Refs as two columns."""
     found = list(named)
     return {"queue": json_text([ref.queue for ref in found]), "id": json_text([ref.id for ref in found])}
 
 
 def completions(outcomes: Sequence[Outcome], all_events: bool) -> Params:
-    """What complete.sql reads of outcomes that are all good."""
+    """The parameters of complete.sql, for outcomes that are all completed."""
     queues, ids, fences = zip(*[outcome.lease for outcome in outcomes], strict=True)
     return {
         "queue": json_text(queues),
@@ -155,10 +159,10 @@ def completions(outcomes: Sequence[Outcome], all_events: bool) -> Params:
 
 
 def endings(outcomes: Sequence[Outcome], all_events: bool) -> Params:
-    """What settle.sql reads."""
+    """The parameters of settle.sql."""
     events = [
-        {"place": place + 1, "type": type_, "details": details}
-        for place, type_, details in told(outcomes, all_events)
+        {"place": index + 1, "type": type_, "details": details}
+        for index, type_, details in outcome_events(outcomes, all_events)
     ]
     return {
         "outcomes": json_text([_ending(outcome) for outcome in outcomes]),
@@ -174,7 +178,7 @@ def _ending(outcome: Outcome) -> dict[str, Any]:
         "id": id_,
         "fence": fence,
         "status": outcome.status,
-        "word": outcome.word,
+        "word": outcome.ending,
         "refund": outcome.refund,
         "crashed": int(outcome.crashed),
         "delay": outcome.delay,
@@ -187,13 +191,13 @@ def _ending(outcome: Outcome) -> dict[str, Any]:
 
 
 def going_back(outcomes: Iterable[Outcome]) -> list[str]:
-    """The queues of jobs that others may lease at once, or so soon that they would not look in time by themselves."""
-    back = (Word.RETRIED, Word.RELEASED)
-    return [outcome.lease.queue for outcome in outcomes if outcome.word in back and outcome.delay < SOON]
+    """The queues of jobs that are due before a worker would look by itself."""
+    back = (Ending.RETRIED, Ending.RELEASED)
+    return [outcome.lease.queue for outcome in outcomes if outcome.ending in back and outcome.delay < SOON]
 
 
 def soon(jobs: Iterable[NewJob]) -> Iterator[str]:
-    """The queues of jobs that are due by then."""
+    """The queues of new jobs that are due before a worker would look by itself."""
     return (job.queue for job in jobs if job.delay < SOON)
 
 

@@ -10,50 +10,54 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
-from unstuck.errors import StoreUnavailable
-from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Worker
-from unstuck.store import GRACE, Blind, Clock, Counts, Enqueued, Finding, Page, Pulse, Reclaimed, Share
-from unstuck.stores.postgres import checkup, join, leased, operate, rows, steps
-from unstuck.stores.postgres.bell import Bell, Throttle
-from unstuck.stores.postgres.desk import Desk
-from unstuck.stores.postgres.lines import PATIENCE, Lines
+from unstuck.protocol.availability import Clock
+from unstuck.protocol.errors import StoreUnavailable
+from unstuck.protocol.fleet import Fleet, WorkerInfo
+from unstuck.protocol.job import Enqueued, Job, NewJob, Ref
+from unstuck.protocol.leases import Beat, HeartbeatAnswer, Reclaimed, Recovery, Share
+from unstuck.protocol.limits import Grant, latest
+from unstuck.protocol.operators import Counts, Event, Filter, Finding, Page
+from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.stores.postgres import checkup, enqueue_in, lease_answer, operate, rows, steps
+from unstuck.stores.postgres.address import Address
+from unstuck.stores.postgres.connections import PATIENCE, Connections
+from unstuck.stores.postgres.driver_errors import JobExists
 from unstuck.stores.postgres.migrate import migrate, refuse_newer
-from unstuck.stores.postgres.place import Place
-from unstuck.stores.postgres.plainly import AddressTaken
+from unstuck.stores.postgres.round_trips import RoundTrips
 from unstuck.stores.postgres.rows import Query, Row, json_text
+from unstuck.stores.postgres.statements import statements_for
 from unstuck.stores.postgres.steps import Step
-from unstuck.stores.postgres.texts import texts
-from unstuck.stores.settling import plain
-from unstuck.stores.telling import UNREADABLE
-from unstuck.tokens import Bucket, Grant
+from unstuck.stores.postgres.wakeup import PostgresWakeup, Throttle
+from unstuck.stores.shared.events import UNREADABLE
+from unstuck.stores.shared.settling import fits_one_statement
 
 log = logging.getLogger("unstuck.postgres")
 
-LOOK_AHEAD = 60.0  # seconds between looks for beats in the future, because the server's clock was put back
-ENQUEUED_A_SECOND = 1000  # at the least: so much longer may many jobs take
+LOOK_AHEAD = 60.0  # seconds between looks for heartbeats in the future, which exist after the server's clock was put back
+ENQUEUED_A_SECOND = 1000  # at least; calls with many jobs may take longer accordingly
 
 
 class PostgresStore:
-    """Every operation is one statement, or a few that travel and commit together."""
+    """Every operation is one statement, or a few that are sent and committed together."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._sql = texts(place)
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._sql = statements_for(address)
         self._throttle = Throttle()
         self._met: set[str] = set()
         self._looked_ahead = -LOOK_AHEAD
         self._open = False
 
     async def __aenter__(self) -> Self:
-        self._lines = lines = Lines(self._place)
-        self._desk = Desk(lines, {name: text.encode() for name, text in self._sql.items()})
-        self._bell = bell = Bell(self._place, lines, self._look)
+        self._connections = connections = Connections(self._address)
+        self._trips = RoundTrips(connections, {name: text.encode() for name, text in self._sql.items()})
+        self._wakeup = wakeup = PostgresWakeup(self._address, connections, self._look)
         self._open = True
-        # Whoever runs one loop after the other without closing must not pile up connections.
-        weakref.finalize(asyncio.get_running_loop(), _let_go, lines, bell)
+        # A program that runs one event loop after the other without closing the store must not accumulate connections.
+        self._forgotten = weakref.finalize(asyncio.get_running_loop(), _let_go, connections, wakeup)
         try:
-            async with lines.one() as connection:
-                await refuse_newer(connection, self._place)
+            async with connections.one() as connection:
+                await refuse_newer(connection, self._address)
         except BaseException:
             await self.__aexit__()
             raise
@@ -61,17 +65,20 @@ class PostgresStore:
 
     async def __aexit__(self, *_: object) -> None:
         self._open = False
-        await self._bell.close()
-        await self._desk.close()
-        await self._lines.close()
+        if self._connections.fork_guard.forked:
+            return
+        self._forgotten.detach()
+        await self._wakeup.close()
+        await self._trips.close()
+        await self._connections.close()
 
     def twin(self) -> PostgresStore:
-        return type(self)(self._place)
+        return type(self)(self._address)
 
     async def migrate(self) -> None:
         self._opened()
-        async with self._lines.one(patience=None) as connection:
-            await migrate(connection, self._lines.connect, self._place)
+        async with self._connections.one(patience=None) as connection:
+            await migrate(connection, self._connections.connect, self._address)
 
     async def clock(self) -> Clock:
         [(now, uptime)] = await self._ask("clock")
@@ -80,59 +87,49 @@ class PostgresStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not jobs:
             return []
-        ring = self._throttle.ring(rows.soon(jobs))
+        notify = self._throttle.due(rows.soon(jobs))
         patience = PATIENCE + len(jobs) / ENQUEUED_A_SECOND
-        desk = self._opened()
+        trips = self._opened()
         if not any(job.key for job in jobs):
             try:
-                return await desk.apart(steps.enqueue(jobs, ring, self._place, fresh=True), patience)
-            except AddressTaken:  # enqueued before, and its answer was lost
-                log.debug("some of %d jobs are there already", len(jobs))
+                return await trips.apart(steps.enqueue(jobs, notify, self._address, fresh=True), patience)
+            except JobExists:  # enqueued before, and its answer was lost
+                log.debug("some of %d jobs exist already", len(jobs))
         if any(job.again for job in jobs):
-            return await desk.transaction(lambda: steps.enqueue(jobs, ring, self._place), patience)
-        return await desk.apart(steps.enqueue(jobs, ring, self._place), patience)
+            return await trips.transaction(lambda: steps.enqueue(jobs, notify, self._address), patience)
+        return await trips.apart(steps.enqueue(jobs, notify, self._address), patience)
 
     async def enqueue_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return await join.enqueue_in(connection, jobs, self._place, self._sql)
+        return await enqueue_in.enqueue_in(connection, jobs, self._address, self._sql)
 
     def enqueue_in_sync(self, connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        return join.enqueue_in_sync(connection, jobs, self._place, self._sql)
+        return enqueue_in.enqueue_in_sync(connection, jobs, self._address, self._sql)
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
         if not queues or limit < 1:
             return []
         await self._meet(queues)
-        answers = await self._opened().ask(steps.lease(queues, limit, owner, self._place), limit)
-        return await self._readable(leased.jobs(answers[-1][0][0], queues, owner))
+        answers = await self._opened().ask(steps.lease(queues, limit, owner, self._address), limit)
+        return await self._readable(lease_answer.jobs(answers[-1][0][0], queues, owner))
 
-    async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
+    async def heartbeat(self, worker: WorkerInfo, beats: Sequence[Beat]) -> HeartbeatAnswer:
         return await self._opened().apart(steps.heartbeat(worker, beats))
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
         if not outcomes:
             return []
-        ring = self._throttle.ring(rows.going_back(outcomes))
+        notify = self._throttle.due(rows.going_back(outcomes))
 
         def settle(some: Sequence[Outcome]) -> Step[list[Settled]]:
-            return steps.settle(some, ring, self._place)
+            return steps.settle(some, notify, self._address)
 
-        if plain(outcomes):
+        if fits_one_statement(outcomes):
             return await self._opened().together(settle(outcomes), len(outcomes))
-        return await self._opened().transaction(lambda: steps.settle_all(outcomes, settle, self._place))
+        return await self._opened().transaction(lambda: steps.settle_all(outcomes, settle, self._address))
 
-    async def reclaim(
-        self,
-        queues: Sequence[str] | None,
-        seconds: float,
-        limit: int,
-        owner: str,
-        *,
-        of: str | None = None,
-        blind: Sequence[Blind] = (),
-        grace: float = GRACE,
-    ) -> Reclaimed:
+    async def reclaim(self, recovery: Recovery) -> Reclaimed:
         future = time.monotonic() - self._looked_ahead > LOOK_AHEAD
-        queries = steps.reclaim(queues, seconds, limit, owner, of, blind, grace, future=future)
+        queries = steps.reclaim(recovery, future=future)
         answers = await self._opened().alone(*queries)
         if future:
             self._looked_ahead = time.monotonic()
@@ -141,57 +138,50 @@ class PostgresStore:
         next_end = max(0.0, end[0][0]) if end else None
         return Reclaimed(await self._readable(taken), adopted, next_end)
 
-    async def take(self, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
+    async def take(self, bucket: str, wanted: int = 0, capacity: int = 0, interval: float = 0.0) -> Grant:
         if wanted < 1:
-            return Grant(0, 0.0)
+            [standing] = await self._ask("bucket", bucket=bucket)
+            return Grant(*standing)
         facts = {"bucket": bucket, "wanted": wanted, "capacity": capacity, "interval": interval}
-        lock = Query("lock_bucket", {"bucket": bucket, "channel": self._place.channel})
+        facts["latest"] = latest(interval)
+        lock = Query("lock_bucket", {"bucket": bucket, "channel": self._address.channel})
         _, [granted] = await self._opened().alone(lock, Query("take", facts))
         return Grant(*granted)
 
-    async def give_back(self, bucket: str, count: int, stamp: int) -> None:
-        if count > 0:
-            await self._ask("give_back", bucket=bucket, count=count, stamp=stamp)
+    async def give_back(self, bucket: str, count: int = 0, stamp: int = 0, *, close_for: float = 0.0) -> None:
+        back = [Query("give_back", {"bucket": bucket, "count": count, "stamp": stamp})] if count > 0 else []
+        close = [Query("close", {"bucket": bucket, "seconds": close_for})] if close_for > 0 else []
+        if back or close:
+            await self._opened().alone(*back, *close)
 
-    async def close(self, bucket: str, seconds: float) -> None:
-        await self._ask("close", bucket=bucket, seconds=seconds)
-
-    async def bucket(self, name: str) -> Bucket:
-        return await operate.bucket(self._opened(), name)
-
-    async def slot(self, schedule: str) -> datetime | None:
-        found = await self._ask("slot", schedule=schedule)
-        return found[0][0] if found else None
-
-    async def slots(self) -> dict[str, datetime]:
-        return dict(await self._ask("slots"))
-
-    async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
-        ring = self._throttle.ring(rows.soon(jobs))
-        return await self._opened().transaction(lambda: steps.tick(schedule, slot, jobs, ring, self._place))
+    async def tick(
+        self, schedule: str, slot: datetime, jobs: Sequence[NewJob], *, instead_of: datetime | None = None
+    ) -> bool:
+        notify = self._throttle.due(rows.soon(jobs))
+        return await self._opened().transaction(
+            lambda: steps.tick(schedule, slot, jobs, notify, self._address, instead_of)
+        )
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         self._opened()
-        await self._bell.wait(queues, timeout)
+        await self._wakeup.wait(queues, timeout)
 
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.ids == () or limit < 1:
             return Page([], None)
-        return await operate.find(self._opened(), self._sql, self._place, which, limit, cursor)
+        return await operate.find(self._opened(), self._sql, self._address, which, limit, cursor)
 
-    async def count(self) -> list[Counts]:
-        return await operate.count(self._opened())
+    async def count(self, ahead_of: Ref | None = None) -> list[Counts]:
+        return await operate.count(self._opened(), ahead_of)
 
-    async def checkup(self) -> list[Finding]:
-        self._opened()
-        async with self._lines.one(patience=None) as connection:
-            return await checkup.checkup(connection, self._place)
+    async def checkup(self, *, deep: bool = False) -> list[Finding]:
+        trips = self._opened()
+        async with self._connections.one(patience=None) as connection:
+            found = await checkup.checkup(connection, self._address)
+        return found + await operate.broken_rules(trips) if deep else found
 
-    async def verify(self) -> list[str]:
-        return await operate.verify(self._opened())
-
-    async def workers(self) -> list[Worker]:
-        return await operate.workers(self._opened())
+    async def fleet(self) -> Fleet:
+        return await operate.fleet(self._opened())
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
         return await operate.events(self._opened(), after, job, limit)
@@ -199,12 +189,12 @@ class PostgresStore:
     async def requeue(self, which: Filter, limit: int = 1000) -> int:
         if which.ids == ():
             return 0
-        return await operate.requeue(self._opened(), self._sql, self._place, which, limit)
+        return await operate.requeue(self._opened(), self._sql, self._address, which, limit)
 
     async def delete(self, which: Filter, limit: int = 1000) -> int:
         if which.ids == ():
             return 0
-        return await operate.delete(self._opened(), self._sql, self._place, which, limit)
+        return await operate.delete(self._opened(), self._sql, self._address, which, limit)
 
     async def cancel(self, refs: Sequence[Ref]) -> int:
         return await operate.cancel(self._opened(), refs) if refs else 0
@@ -214,29 +204,26 @@ class PostgresStore:
     ) -> int:
         if not refs or (priority is None and run_at is None):
             return 0
-        return await operate.edit(self._opened(), self._place, refs, priority, run_at)
-
-    async def place(self, ref: Ref) -> int:
-        return await operate.place(self._opened(), ref)
+        return await operate.edit(self._opened(), self._address, refs, priority, run_at)
 
     async def pause(self, queue: str, why: str) -> None:
         await self._ask("pause", queue=queue, why=why)
 
     async def resume(self, queue: str) -> bool:
-        return bool(await self._ask("resume", queue=queue, channel=self._place.channel))
+        return bool(await self._ask("resume", queue=queue, channel=self._address.channel))
 
     async def _look(self, queues: Sequence[str]) -> tuple[bool, float | None]:
         [(ready, due)] = await self._ask("work", queues=json_text(queues))
         return ready, due
 
     async def _meet(self, queues: Iterable[str]) -> None:
-        """Let queues have a row, which leases and pauses lock."""
+        """Make sure that the queues have rows, which leases and pauses lock."""
         if unmet := set(queues) - self._met:
             await self._ask("meet", queues=json_text(sorted(unmet)))
             self._met |= unmet
 
     async def _readable(self, read: rows.Read) -> list[Job]:
-        """The jobs that can be read; the others are put aside, so that they hold up nobody."""
+        """The jobs that can be read; the others are put aside, so that they do not block others."""
         for ref, fence, why in read.unreadable:
             facts = {"queue": ref.queue, "id": ref.id, "fence": fence, "why": why}
             await self._ask("quarantine", error=json_text(UNREADABLE), **facts)
@@ -245,12 +232,14 @@ class PostgresStore:
     async def _ask(self, name: str, **params: Any) -> list[Row]:
         return await self._opened().one(name, **params)
 
-    def _opened(self) -> Desk:
+    def _opened(self) -> RoundTrips:
         if not self._open:
             raise StoreUnavailable("the store is not open: use it inside 'async with'")
-        return self._desk
+        self._connections.fork_guard.check()
+        return self._trips
 
 
-def _let_go(lines: Lines, bell: Bell) -> None:
-    bell.abandon()
-    lines.abandon()
+def _let_go(connections: Connections, wakeup: PostgresWakeup) -> None:
+    if not connections.fork_guard.forked:
+        wakeup.abandon()
+        connections.abandon()

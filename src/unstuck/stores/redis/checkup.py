@@ -4,38 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from unstuck.errors import StoreError
-from unstuck.store import Finding
-from unstuck.stores.redis.lines import Lines
+from unstuck.protocol.errors import StoreError
+from unstuck.protocol.operators import Finding
+from unstuck.stores.redis.client import RedisClient
 
 OLDEST = (6, 2)
 
 
-async def checkup(lines: Lines) -> list[Finding]:
-    """In a cluster of all its servers; what is the same for several is said once."""
+async def checkup(client: RedisClient) -> list[Finding]:
+    """Check every server of a cluster; findings that several servers share are reported once."""
     found: list[Finding] = []
-    settings = await _settings(lines)
-    for number, info in enumerate(await read_infos(lines)):
+    settings = await _settings(client)
+    for number, info in enumerate(await read_infos(client)):
         of = None if settings is None else settings[number]
-        found += _release(info, cluster=lines.place.cluster) + _eviction(info) + _durability(info, of)
+        found += _release(info, cluster=client.address.cluster) + _eviction(info) + _durability(info, of)
     return list(dict.fromkeys(found))
 
 
-async def read_infos(lines: Lines) -> list[dict[str, str]]:
-    """What the servers say about themselves. Managed ones forbid to ask for settings, but not this."""
+async def read_infos(client: RedisClient) -> list[dict[str, str]]:
+    """The INFO of each server. Managed servers forbid CONFIG, but not INFO."""
     return [
         {
             name: value.strip()
-            for name, _, value in (line.partition(":") for line in said.decode().splitlines())
+            for name, _, value in (line.partition(":") for line in info.decode().splitlines())
         }
-        for said in await lines.ask_servers("INFO")
+        for info in await client.ask_servers("INFO")
     ]
 
 
-async def _settings(lines: Lines) -> list[dict[str, str]] | None:
-    """None where a server does not tell."""
+async def _settings(client: RedisClient) -> list[dict[str, str]] | None:
+    """None where a server does not allow CONFIG."""
     try:
-        asked = [await lines.ask_servers("CONFIG", "GET", name) for name in ("save", "appendfsync")]
+        asked = [await client.ask_servers("CONFIG", "GET", name) for name in ("save", "appendfsync")]
     except StoreError:
         return None
     return [
@@ -52,20 +52,18 @@ def _release(info: Mapping[str, str], *, cluster: bool) -> list[Finding]:
     if known < OLDEST:
         found = [Finding("failure", f"{name} {release} is too old", "use Redis 6.2 or newer, or Valkey")]
     if info.get("cluster_enabled") == "1" and not cluster:
-        fix = "add cluster=yes to the store's URL, and prefix={bull} if all queues are to be on one server"
+        fix = "add cluster=yes to the store's URL, and prefix={bull} to keep all queues on one server"
         found.append(Finding("failure", "the server is part of a cluster", fix))
     if info.get("role", "master") != "master":
-        found.append(
-            Finding("failure", "the server is a replica: nothing can be written", "name the primary")
-        )
+        found.append(Finding("failure", "the server is a replica: it accepts no writes", "name the primary"))
     return found
 
 
 def _eviction(info: Mapping[str, str]) -> list[Finding]:
     policy = info.get("maxmemory_policy")
     if policy is None:
-        told = "it is not known whether the server removes keys when its memory is full"
-        return [Finding("warning", told, "see that its maxmemory-policy is noeviction")]
+        what = "it is not known whether the server removes keys when its memory is full"
+        return [Finding("warning", what, "make sure that its maxmemory-policy is noeviction")]
     if policy == "noeviction":
         return [Finding("ok", "no key is removed when the memory is full (noeviction)")]
     return [
@@ -83,9 +81,9 @@ def _durability(info: Mapping[str, str], settings: Mapping[str, str] | None) -> 
         return [Finding("warning", "it is not known whether the server writes to its disk", fix)]
     if info["aof_enabled"] == "1":
         if settings is None or settings.get("appendfsync") == "always":
-            return [Finding("ok", "what is acknowledged is in the append-only file")]
-        told = f"appendfsync is {settings.get('appendfsync')}: a crash of the host may lose what was just acknowledged"
-        return [Finding("warning", told, "CONFIG SET appendfsync always, where that must not be")]
+            return [Finding("ok", "acknowledged jobs are in the append-only file")]
+        what = f"appendfsync is {settings.get('appendfsync')}: a crash of the host may lose jobs acknowledged just before"
+        return [Finding("warning", what, "CONFIG SET appendfsync always, if such a loss is not acceptable")]
     if settings is None:
         return [Finding("warning", "there is no append-only file; snapshots may lose minutes of jobs", fix)]
     if settings.get("save"):

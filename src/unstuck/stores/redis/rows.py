@@ -1,4 +1,4 @@
-"""Between job hashes and values."""
+"""Converts between job hashes and values."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any
 
 import msgspec
 
-from unstuck.model import Beat, Category, Event, Failure, Filter, Job, NewJob, Outcome, Ref, Status, Word
-from unstuck.store import Counts
-from unstuck.stores.redis import options
-from unstuck.stores.values import at, instant, json_text, milliseconds
+from unstuck.protocol.job import Category, Ending, Failure, Job, NewJob, Ref, Status
+from unstuck.protocol.leases import Beat, Recovery
+from unstuck.protocol.operators import Counts, Event, Filter
+from unstuck.protocol.outcome import Outcome
+from unstuck.stores.redis import bullmq_options
+from unstuck.stores.shared.counting import reasons
+from unstuck.stores.shared.values import at, instant, json_text, milliseconds
 
 TABLE = "bull"
-LARGEST = 2**53  # from here on numbers are not exact in scripts
+STALLS = 2  # a job of BullMQ's fails at its second stall: its maxStalledCount is 1
+LARGEST = 2**53  # scripts cannot represent larger numbers exactly
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -23,12 +27,12 @@ _failure = msgspec.json.Decoder(Failure).decode
 _policies = msgspec.json.Decoder(tuple[int, tuple[float, ...], tuple[float, ...]]).decode
 
 Row = Sequence[Any]
-# What the values of a damaged hash raise. No AttributeError or KeyError: those are slips of ours, which must not put
-# good jobs aside.
+# What the values of a damaged hash raise. AttributeError and KeyError are not among them: they are bugs of ours, which
+# must not set good jobs aside.
 UNREADABLE_BY = (ValueError, TypeError, OverflowError, RecursionError)
 
 
-def new_job(job: NewJob, place: int) -> list[Any]:
+def new_job(job: NewJob, position: int) -> list[Any]:
     """What add.lua reads of a job."""
     raw = type(job.payload) is msgspec.Raw
     fields: list[Any] = [
@@ -37,7 +41,12 @@ def new_job(job: NewJob, place: int) -> list[Any]:
         "data",
         str(job.payload, "utf-8") if raw else _encode(job.payload).decode(),
     ]
-    fields += ["opts", options.text(job), "policy", _policy(job.max_attempts, job.backoff, job.lapse_backoff)]
+    fields += [
+        "opts",
+        bullmq_options.text(job),
+        "policy",
+        _policy(job.max_attempts, job.backoff, job.lapse_backoff),
+    ]
     for name, value in (
         ("key", job.key), ("digest", job.digest), ("lane", job.lane), ("follows", job.parent), ("trace", job.trace),
         ("webhook", job.webhook), ("timeout", job.timeout), ("max_crashes", job.max_crashes),
@@ -46,8 +55,8 @@ def new_job(job: NewJob, place: int) -> list[Any]:
             fields += [name, str(value)]
     run_at = None if job.run_at is None else instant(job.run_at)
     delay = milliseconds(job.delay)
-    priority = options.their_priority(job.priority)
-    return [place, job.id, priority, delay, run_at, job.digest, job.again, job.lane, fields, job.task]
+    priority = bullmq_options.their_priority(job.priority)
+    return [position, job.id, priority, delay, run_at, job.digest, job.again, job.lane, fields, job.task]
 
 
 @lru_cache(1000)  # few policies, many jobs
@@ -60,7 +69,7 @@ def job(queue: str, row: Row) -> Job:
     _, id_, status, _ = row
     facts = hashed(row)
     if (task := facts.get(b"name")) is None:
-        raise ValueError("it has lost the name of its task")
+        raise ValueError("the name of its task is missing")
     state = _STATES[status]
     more: dict[str, Any] = {}
     if state is Status.PROCESSING:
@@ -71,18 +80,24 @@ def job(queue: str, row: Row) -> Job:
                 max(facts.get(b"heartbeat_at", b""), facts.get(b"processedOn", b"")) or 0
             )
         elif (ends := facts.get(b"locked_until")) is not None:
-            more["lease_until"] = at(ends)  # when its holder was last heard nobody knows
+            more["lease_until"] = at(ends)  # the time of its holder's last heartbeat is not recorded
     for field in facts.keys() & _OPTIONAL.keys():  # most jobs have few of these
         name, read = _OPTIONAL[field]
         more[name] = read(facts[field])
-    if b"settled" in facts and b"elsewhere" not in facts:  # or it is about an earlier end
+    if b"settled" in facts and b"elsewhere" not in facts:  # otherwise it is about an earlier end
         word, _, fence = facts[b"settled"].partition(b" ")
-        more["settled"], more["settled_fence"] = Word(_text(word)), _whole(fence)
+        more["settled"], more["settled_fence"] = Ending(_text(word)), _whole(fence)
     if b"error" in facts or b"elsewhere" in facts:
         more["error"] = _error(facts)
     created = facts.get(b"timestamp", b"0")
     run_at = facts.get(b"run_at") or float(created) + float(facts.get(b"delay", 0))
-    policy = facts.get(b"policy")
+    stalls = 0
+    if (policy := facts.get(b"policy")) is None:  # another system enqueued it, which counts stalls separately
+        stalls = _whole(facts.get(b"stc", 0))
+        more = {"max_crashes": STALLS, **more, "crashes": stalls, "foreign": True}
+        more |= bullmq_options.budget(facts.get(b"opts", b"{}"))
+    else:
+        more |= _budget(policy)
     return Job(
         queue=queue,
         id=id_.decode(),
@@ -92,22 +107,21 @@ def job(queue: str, row: Row) -> Job:
         priority=_priority(facts.get(b"priority", b"0")),
         created_at=at(created),
         run_at=at(run_at),
-        attempts=_whole(facts.get(b"atm", 0)) + (state is Status.PROCESSING),
+        attempts=_whole(facts.get(b"atm", 0)) + stalls + (state is Status.PROCESSING),
         fence=_whole(facts.get(b"fence", 0)),
         **more,
-        **(options.budget(facts.get(b"opts", b"{}")) if policy is None else _budget(policy)),
     )
 
 
 def hashed(row: Row) -> dict[bytes, Any]:
-    """The facts of a row by their names; of those that are there twice the last one holds."""
+    """The facts of a row by their names; if a name occurs twice, the last value counts."""
     return dict(zip(row[3][::2], row[3][1::2], strict=True))
 
 
 def shown(queue: str, row: Row) -> Job | Ref:
-    """As ``job``, but of one that cannot be read what can be; data that is no JSON is shown as text.
+    """As ``job``, but a job that cannot be read keeps its readable fields; data that is not JSON is shown as text.
 
-    Of one that is gone there is only its address.
+    If the job is gone, its Ref.
     """
     if not row[3]:
         return Ref(queue, _text(row[1]))
@@ -118,7 +132,7 @@ def shown(queue: str, row: Row) -> Job | Ref:
 
 
 def _what_can_be_read(queue: str, row: Row) -> Job:
-    """Field by field: each is kept with which the job can be read."""
+    """Try field by field, and keep each one with which the job can be read."""
     facts = hashed(row)
     kept = [b"name", facts.pop(b"name", b"")]
     if b"data" in facts:
@@ -162,19 +176,38 @@ def _last_stack(text: bytes | None) -> str:
     return str(stacks[-1]) if isinstance(stacks, list) and stacks else ""
 
 
-def beat(beat: Beat, place: int) -> list[Any]:
+def beat(beat: Beat, position: int) -> list[Any]:
     _, id_, fence = beat.lease
-    return [place, id_, fence, milliseconds(beat.seconds), json_text(beat.progress), beat.stage]
+    return [position, id_, fence, milliseconds(beat.seconds), json_text(beat.progress), beat.stage]
 
 
-def outcome(outcome: Outcome, place: int) -> list[Any]:
+def recovery(asked: Recovery) -> dict[str, Any]:
+    return {
+        "owner": asked.owner,
+        "lease": milliseconds(asked.seconds),
+        "limit": asked.limit,
+        "of": None if asked.of is None else list(asked.of),
+        "blind": [[milliseconds(span.since), milliseconds(span.until)] for span in asked.blind],
+        "as_of": None if asked.as_of is None else instant(asked.as_of),
+        "grace": milliseconds(asked.grace),
+    }
+
+
+def outcome(outcome: Outcome, position: int) -> list[Any]:
     """What settle.lua reads of an outcome."""
     _, id_, fence = outcome.lease
-    facts = [place, id_, fence, str(outcome.word), milliseconds(outcome.delay), json_text(outcome.result)]
-    facts += [outcome.crashed, outcome.pause or None]
+    facts = [
+        position,
+        id_,
+        fence,
+        str(outcome.ending),
+        milliseconds(outcome.delay),
+        json_text(outcome.result),
+    ]
+    facts += [outcome.crashed, outcome.pause or None, outcome.halt or None]
     if (failure := outcome.failure) is None:
         return facts
-    stack = json_text([failure.stack or failure.message])
+    stack = failure.stack or failure.message
     return [*facts, json_text(failure), str(failure.category), failure.code, failure.message, stack]
 
 
@@ -189,25 +222,30 @@ def which(which: Filter) -> dict[str, Any]:
 
 
 def event(queue: str, text: bytes) -> Event:
-    number, when, told = text.split(b" ", 2)
-    type_, job_id, details = _decode(_text(told))  # what others wrote may be no UTF-8, or cut within a letter
+    number, when, rest = text.split(b" ", 2)
+    type_, job_id, details = _decode(
+        _text(rest)
+    )  # text of other programs may not be UTF-8, or cut within a character
     data = {"type": type_, "table": TABLE, "details": details}
     return Event(cursor=number.decode(), at=at(when), type=type_, queue=queue, job=job_id, data=data)
 
 
 def counts(queue: str, row: Row) -> Counts | None:
-    """A queue in numbers; None for one that has nothing to tell."""
-    *numbers, waited, why, totals = row
+    """A queue's counts; None if there is nothing to report."""
+    *numbers, waited, pause, halt, totals, ahead = row
     names = ("pending", "delayed", "processing", "expired", "completed", "failed", "cancelled")
+    paused, halted = reasons(*(None if why is None else _text(why) for why in (pause, halt)))
     pairs = zip(totals[::2], totals[1::2], strict=True)
     found = Counts(
         queue=queue,
         **dict(zip(names, numbers, strict=True)),
         waited=None if waited is None else int(waited) / 1000,
-        paused=None if why is None else _text(why),
+        paused=paused,
+        halted=halted,
         totals={name.decode(): int(value) for name, value in pairs},
+        ahead=ahead,
     )
-    return found if any(numbers) or found.totals or found.paused is not None else None
+    return found if any(numbers) or found.totals or found.stopped else None
 
 
 def _text(value: bytes) -> str:
@@ -216,23 +254,23 @@ def _text(value: bytes) -> str:
 
 @lru_cache(100)
 def _priority(theirs: bytes) -> int:
-    return options.our_priority(int(theirs))
+    return bullmq_options.our_priority(int(theirs))
 
 
 def _whole(number: Any) -> int:
     if not -LARGEST < (whole := int(number)) < LARGEST:
-        raise ValueError(f"a number of {len(str(whole))} digits is none of ours")
+        raise ValueError(f"a number of {len(str(whole))} digits is too large")
     return whole
 
 
 def _seconds(text: bytes) -> float:
     if not math.isfinite(seconds := float(text)):
-        raise ValueError(f"{seconds} is no time")
+        raise ValueError(f"{seconds} is not a time")
     return seconds
 
 
 _STATES = {status.value.encode(): status for status in Status}
-# The hash's field, a job's, and how it is read.
+# A field of the hash: the attribute of Job, and how to read it.
 _OPTIONAL: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
     b"key": ("key", _text),
     b"digest": ("digest", _text),

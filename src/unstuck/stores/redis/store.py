@@ -4,71 +4,66 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
 import msgspec
 
-from unstuck.errors import ConfigError, StoreUnavailable
-from unstuck.model import (
-    Beat,
-    Event,
-    Filter,
-    Job,
-    Lease,
-    NewJob,
-    Outcome,
-    Ref,
-    Settled,
-    Verdict,
-    Worker,
-    failed,
-)
-from unstuck.store import GRACE, Blind, Clock, Counts, Enqueued, Finding, Page, Pulse, Reclaimed, Share
-from unstuck.stores.listing import behind
-from unstuck.stores.redis import bell, leasing, operate, rows
+from unstuck.protocol.availability import Clock
+from unstuck.protocol.errors import ConfigError, StoreUnavailable
+from unstuck.protocol.fleet import Fleet, WorkerInfo
+from unstuck.protocol.foreign import Children
+from unstuck.protocol.job import Enqueued, Job, Lease, NewJob, Ref
+from unstuck.protocol.leases import ANSWER, Beat, HeartbeatAnswer, Reclaimed, Recovery, Share, Verdict
+from unstuck.protocol.limits import Grant, latest
+from unstuck.protocol.operators import Counts, Event, Filter, Finding, Page
+from unstuck.protocol.outcome import Outcome, Settled, failed
+from unstuck.stores.redis import children, iterations, leasing, operate, rows, wakeup
+from unstuck.stores.redis.address import RedisAddress
 from unstuck.stores.redis.checkup import checkup, read_infos
-from unstuck.stores.redis.lines import Lines, Queues
-from unstuck.stores.redis.place import Place
+from unstuck.stores.redis.client import Queues, RedisClient
 from unstuck.stores.redis.stranded import stranded
-from unstuck.stores.telling import COUNTED_PLACES, REMEMBER_WORKERS, UNREADABLE, reaped, told
-from unstuck.stores.values import at, instant, json_text, milliseconds, worker_text
-from unstuck.tokens import Bucket, Grant
+from unstuck.stores.shared.events import REMEMBER_WORKERS, UNREADABLE, outcome_events, reaped
+from unstuck.stores.shared.listing import behind
+from unstuck.stores.shared.values import at, instant, json_text, milliseconds, worker_text
 
 log = logging.getLogger("unstuck.redis")
 
+NONE: Mapping[str, int] = {}
+
 
 class RedisStore:
-    """Every operation is one script, which the server carries out as one step."""
+    """Every operation is one script, which the server runs atomically."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._lines: Lines | None = None
+    def __init__(self, address: RedisAddress) -> None:
+        self._address = address
+        self._client: RedisClient | None = None
 
     async def __aenter__(self) -> Self:
-        self._lines = Lines(self._place)
+        self._client = RedisClient(self._address)
         try:
-            await self._lines.ask_server("PING")
+            await self._client.ask_server("PING")
         except BaseException:
             await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        lines, self._lines = self._lines, None
-        if lines is not None:
-            await lines.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     def twin(self) -> RedisStore:
-        return type(self)(self._place)
+        return type(self)(self._address)
 
     async def migrate(self) -> None:
-        """There is no schema; but a server that loses jobs is refused here, unless the URL says otherwise."""
+        """Redis has no schema, but a server that loses jobs is refused here, unless the URL has careless=yes."""
         for finding in await checkup(self._opened()):
-            if finding.level == "failure" and not self._place.careless:
+            if finding.level == "failure" and not self._address.careless:
                 raise ConfigError(
-                    f"the server is not fit for jobs: {finding.what}. {finding.fix}; or, if they may be lost, "
+                    f"the server is not safe for jobs: {finding.what}. {finding.fix}; or, if jobs may be lost, "
                     "add careless=yes to the store's URL"
                 )
             if finding.level != "ok":
@@ -84,7 +79,7 @@ class RedisStore:
         if not jobs:
             return []
         queues = Queues()
-        facts = {"jobs": self._new(jobs, queues), "routine": self._place.all_events}
+        facts = {"jobs": self._new(jobs, queues), "routine": self._address.all_events}
         answers = await self._opened().run_safely("enqueue", queues, **facts)
         return [
             Enqueued(job.queue, job.id, created=bool(created), same=bool(same))
@@ -94,30 +89,47 @@ class RedisStore:
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
         return await leasing.in_parts(self._lease, queues, limit, owner)
 
-    async def _lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
+    async def _lease(
+        self,
+        queues: Mapping[str, Share],
+        limit: int,
+        owner: str,
+        most: int,
+        slots: Mapping[str, int] = NONE,
+    ) -> list[Job]:
+        """Take jobs until their payloads amount to ``most`` bytes.
+
+        A script leaves a scheduler's job whose next slot it cannot compute; a second step, given the slot, takes it.
+        """
         if not queues or limit < 1:
             return []
-        shares = [
-            [milliseconds(share.seconds), share.limit, share.at_a_time, share.per_lane]
-            for share in queues.values()
-        ]
-        facts = {"shares": shares, "limit": limit, "owner": owner, "routine": self._place.all_events}
-        taken = await self._run("lease", queues, **facts)
+        facts = leasing.facts(queues.values(), limit) | {"owner": owner, "bytes": most}
+        taken, unknown = await self._run(
+            "lease", queues, **facts, routine=self._address.all_events, slots=dict(slots)
+        )
         names = list(queues)
-        return await self._readable([(names[row[0] - 1], row, None) for row in taken])
+        jobs = await self._readable([(names[row[0] - 1], row, None) for row in taken])
+        if not unknown:
+            return jobs
+        left = Counter(names[row[0] - 1] for row in unknown)
+        shares_left = {name: queues[name]._replace(limit=count) for name, count in left.items()}
+        more = self._lease(shares_left, len(unknown), owner, most, iterations.slots(unknown))
+        return await leasing.with_more(jobs, more)
 
-    async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
+    async def heartbeat(self, worker: WorkerInfo, beats: Sequence[Beat]) -> HeartbeatAnswer:
         return await self._beat(worker, worker.queues, beats, **recorded(worker))
 
-    async def _beat(self, worker: Worker, of: Iterable[str], beats: Sequence[Beat], **ask: Any) -> Pulse:
+    async def _beat(
+        self, worker: WorkerInfo, of: Iterable[str], beats: Sequence[Beat], **ask: Any
+    ) -> HeartbeatAnswer:
         queues = Queues()
-        said = [rows.beat(beat, queues[beat.lease.queue]) for beat in beats]
+        renewals = [rows.beat(beat, queues[beat.lease.queue]) for beat in beats]
         queues |= {queue: queues[queue] for queue in of}
-        verdicts, strangers = await self._run("heartbeat", queues, worker=worker.id, beats=said, **ask)
+        verdicts, strangers = await self._run("heartbeat", queues, worker=worker.id, beats=renewals, **ask)
         names = list(queues)
-        return Pulse(
+        return HeartbeatAnswer(
             {beat.lease: Verdict(word.decode()) for beat, word in zip(beats, verdicts, strict=True)},
-            [Lease(names[place - 1], id_.decode(), int(fence)) for place, id_, fence in strangers],
+            [Lease(names[position - 1], id_.decode(), int(fence)) for position, id_, fence in strangers],
         )
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
@@ -125,12 +137,15 @@ class RedisStore:
 
     async def _settle(self, outcomes: Sequence[Outcome], **ask: Any) -> list[Settled]:
         queues = Queues()
-        all_events = self._place.all_events
+        all_events = self._address.all_events
         answers = await self._run(
             "settle",
             queues,
             outcomes=[rows.outcome(outcome, queues[outcome.lease.queue]) for outcome in outcomes],
-            events=[[n + 1, type_, json_text(details)] for n, type_, details in told(outcomes, all_events)],
+            events=[
+                [n + 1, type_, json_text(details)]
+                for n, type_, details in outcome_events(outcomes, all_events)
+            ],
             counts=[[n + 1, name] for n, outcome in enumerate(outcomes) if (name := reaped(outcome))],
             follow=[self._new(outcome.then, queues) for outcome in outcomes],
             routine=all_events,
@@ -138,80 +153,66 @@ class RedisStore:
         )
         return [Settled(answer.decode()) for answer in answers]
 
-    async def reclaim(
-        self,
-        queues: Sequence[str] | None,
-        seconds: float,
-        limit: int,
-        owner: str,
-        *,
-        of: str | None = None,
-        blind: Sequence[Blind] = (),
-        grace: float = GRACE,
-    ) -> Reclaimed:
-        names = await self._opened().queues() if queues is None else list(queues)
-        spans = [[milliseconds(span.since), milliseconds(span.until)] for span in blind]
-        facts = {"owner": owner, "lease": milliseconds(seconds), "grace": milliseconds(grace), "blind": spans}
+    async def reclaim(self, recovery: Recovery) -> Reclaimed:
+        names = await self._opened().queues() if recovery.queues is None else list(recovery.queues)
         taken, adopted, end = await self._run(
-            "reclaim", names, limit=limit, of=of, routine=self._place.all_events, **facts
+            "reclaim", names, **rows.recovery(recovery), bytes=ANSWER, routine=self._address.all_events
         )
+        await iterations.ensure(self._opened(), (Ref(names[row[0] - 1], row[1].decode()) for row, _ in taken))
         jobs = await self._readable([(names[row[0] - 1], row, int(fence)) for row, fence in taken])
         return Reclaimed(jobs, adopted, None if end is None else int(end) / 1000)
 
-    async def take(self, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
-        if wanted < 1:
-            return Grant(0, 0.0)
+    async def take(self, bucket: str, wanted: int = 0, capacity: int = 0, interval: float = 0.0) -> Grant:
         facts = {"wanted": wanted, "capacity": capacity, "interval": milliseconds(interval)}
-        granted, wait, stamp = await self._run("take", (), bucket=bucket, **facts)
-        return Grant(granted, int(wait) / 1000, int(stamp))
+        facts["latest"] = milliseconds(latest(interval))
+        granted, stamp, out, first_back, closed_for = await self._run("take", (), bucket=bucket, **facts)
+        return Grant(granted, int(stamp), out, int(first_back) / 1000, int(closed_for) / 1000)
 
-    async def give_back(self, bucket: str, count: int, stamp: int) -> None:
-        if count > 0:
-            await self._run("give_back", bucket=bucket, count=count, stamp=stamp)
+    async def give_back(self, bucket: str, count: int = 0, stamp: int = 0, *, close_for: float = 0.0) -> None:
+        if count > 0 or close_for > 0:
+            facts = {"count": count, "stamp": stamp, "close_for": milliseconds(close_for)}
+            await self._run("give_back", (), bucket=bucket, **facts)
 
-    async def close(self, bucket: str, seconds: float) -> None:
-        await self._run("close", bucket=bucket, closed_for=milliseconds(seconds))
-
-    async def bucket(self, name: str) -> Bucket:
-        out, first_back, closed_for = await self._run("bucket", bucket=name)
-        return Bucket(out, int(first_back) / 1000, int(closed_for) / 1000)
-
-    async def slot(self, schedule: str) -> datetime | None:
-        found = await self._opened().ask("HGET", self._place.own("slots"), schedule)
-        return None if found is None else at(found)
-
-    async def slots(self) -> dict[str, datetime]:
-        return await operate.slots(self._opened())
-
-    async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
+    async def tick(
+        self, schedule: str, slot: datetime, jobs: Sequence[NewJob], *, instead_of: datetime | None = None
+    ) -> bool:
         queues = Queues()
-        facts = {"schedule": schedule, "slot": instant(slot), "jobs": self._new(jobs, queues)}
-        return bool(await self._opened().run_safely("tick", queues, routine=self._place.all_events, **facts))
+        ahead = None if instead_of is None else instant(instead_of)
+        facts = {
+            "schedule": schedule,
+            "slot": instant(slot),
+            "instead_of": ahead,
+            "jobs": self._new(jobs, queues),
+        }
+        return bool(
+            await self._opened().run_safely("tick", queues, routine=self._address.all_events, **facts)
+        )
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         if not queues:
             await asyncio.sleep(timeout)
         else:
-            await bell.wait(self._opened(), queues, timeout)
+            await wakeup.wait(self._opened(), queues, timeout)
 
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.ids == () or limit < 1:
             return Page([], None)
-        lines = self._opened()
-        found = await operate.find(lines, await operate.queues(lines, which), which, limit, cursor)
+        client = self._opened()
+        found = await operate.find(client, await operate.queues(client, which), which, limit, cursor)
         return operate.page(found, which, limit)
 
-    async def count(self) -> list[Counts]:
-        return await operate.count(self._opened(), await self._opened().queues())
+    async def count(self, ahead_of: Ref | None = None) -> list[Counts]:
+        return await operate.count(self._opened(), await self._opened().queues(), ahead_of)
 
-    async def checkup(self) -> list[Finding]:
-        return [*await checkup(self._opened()), *await stranded(self._opened())]
+    async def checkup(self, *, deep: bool = False) -> list[Finding]:
+        rules = await self._broken_rules() if deep else []
+        return [*await checkup(self._opened()), *await stranded(self._opened()), *rules]
 
-    async def verify(self) -> list[str]:
-        return await operate.verify(self._opened(), await self._opened().queues())
+    async def _broken_rules(self) -> list[Finding]:
+        return await operate.broken_rules(self._opened(), await self._opened().queues())
 
-    async def workers(self) -> list[Worker]:
-        return await operate.workers(self._opened())
+    async def fleet(self) -> Fleet:
+        return await operate.fleet(self._opened())
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
         if job is not None:
@@ -234,8 +235,8 @@ class RedisStore:
             return 0
         return await operate.edit(self._opened(), refs, priority, run_at)
 
-    async def place(self, ref: Ref) -> int:
-        return int(await self._run("place", [ref.queue], id=ref.id, bound=COUNTED_PLACES))
+    async def children(self, ref: Ref) -> Children | None:
+        return await children.awaited(self._opened(), ref)
 
     async def pause(self, queue: str, why: str) -> None:
         await self._run("pause", [queue], why=why)
@@ -247,11 +248,11 @@ class RedisStore:
         return await operate.events(self._opened(), await self._opened().queues(), behind, limit)
 
     async def _finished(self, step: str, which: Filter, limit: int) -> int:
-        lines = self._opened()
-        return await operate.finished(lines, await operate.queues(lines, which), step, which, limit)
+        client = self._opened()
+        return await operate.finished(client, await operate.queues(client, which), step, which, limit)
 
     async def _readable(self, found: Iterable[tuple[str, rows.Row, int | None]]) -> list[Job]:
-        """The jobs that can be read, with their new fences; the others are put aside, so that they hold up nobody."""
+        """The jobs that can be read, with their new fences; the others are set aside, so that they do not block the queue."""
         jobs, aside = [], []
         for queue, row, fence in found:
             try:
@@ -267,17 +268,17 @@ class RedisStore:
     async def _run(self, name: str, queues: Iterable[str] = (), **ask: Any) -> Any:
         return await self._opened().run(name, queues, **ask)
 
-    def _opened(self) -> Lines:
-        if self._lines is None:
+    def _opened(self) -> RedisClient:
+        if self._client is None:
             raise StoreUnavailable("the store is not open: use it inside 'async with'")
-        return self._lines
+        return self._client
 
     def _new(self, jobs: Iterable[NewJob], queues: Queues) -> list[list[Any]]:
         for job in jobs:
-            self._place.check(job.queue, job.id)
+            self._address.check(job.queue, job.id)
         return [rows.new_job(job, queues[job.queue]) for job in jobs]
 
 
-def recorded(worker: Worker) -> dict[str, Any]:
-    """What heartbeat.lua writes down of a worker, and for how long it is remembered."""
+def recorded(worker: WorkerInfo) -> dict[str, Any]:
+    """What heartbeat.lua records of a worker, and for how long."""
     return {"facts": worker_text(worker), "remember": milliseconds(REMEMBER_WORKERS)}

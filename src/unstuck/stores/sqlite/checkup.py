@@ -1,4 +1,4 @@
-"""What can be wrong with the file itself, and what to do about it."""
+"""What can be wrong with the file itself, and how to fix it."""
 
 from __future__ import annotations
 
@@ -6,35 +6,33 @@ import os
 import stat
 from pathlib import Path
 
-from unstuck.store import Finding
+from unstuck.protocol.operators import Finding
+from unstuck.stores.shared.events import MOST_BROKEN, broken
+from unstuck.stores.shared.statements import statements
 from unstuck.stores.sqlite.connection import MIGRATIONS
-from unstuck.stores.sqlite.migrate import missing
+from unstuck.stores.sqlite.migrate import missing, version
 from unstuck.stores.sqlite.writer import Transaction
-from unstuck.stores.statements import statements
-from unstuck.stores.telling import MOST_BROKEN, broken
 
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "ceph", "glusterfs")
 
 
-def checkup(tx: Transaction, path: str) -> list[Finding]:
-    return [*_schema(tx), *_durability(tx), *_file(Path(path)), *_pages(tx)]
+def checkup(tx: Transaction, path: str, *, deep: bool) -> list[Finding]:
+    found = [*_schema(tx), *_durability(tx), *_file(Path(path)), *_pages(tx)]
+    return found + _rules(tx) if deep else found
 
 
-def verify(tx: Transaction) -> list[str]:
-    """Broken rules, in words; an empty list is what one hopes for."""
-    found = [broken(*row) for row in tx.rows("verify", limit=MOST_BROKEN)]
-    return found + [finding.what for finding in _pages(tx) if finding.level != "ok"]
+def _rules(tx: Transaction) -> list[Finding]:
+    return [broken(*row) for row in tx.rows("verify", limit=MOST_BROKEN)]
 
 
 def _schema(tx: Transaction) -> list[Finding]:
-    [(version,)] = tx.text("PRAGMA user_version")
-    newest = len(statements(MIGRATIONS, ".sql"))
-    if version < newest:
-        return [Finding("warning", f"schema version {version} of {newest}", "run: unstuck init")]
-    if gone := missing(tx):
-        told = f"indexes that are missing: {', '.join(gone)}: jobs are found slowly, or twice"
-        return [Finding("failure", told, "run: unstuck init")]
-    return [Finding("ok", f"schema version {version}")]
+    found, newest = version(tx), len(statements(*MIGRATIONS))
+    if found < newest:
+        return [Finding("warning", f"schema version {found} of {newest}", "run: unstuck init")]
+    if found == newest and (gone := missing(tx)):
+        what = f"indexes that are missing: {', '.join(gone)}: jobs are found slowly, or twice"
+        return [Finding("failure", what, "run: unstuck init")]
+    return [Finding("ok", f"schema version {found}")]
 
 
 def _durability(tx: Transaction) -> list[Finding]:
@@ -63,7 +61,7 @@ def _file(path: Path) -> list[Finding]:
 
 
 def _file_system(path: Path) -> str:
-    """The kind of file system a file is on, where the system tells."""
+    """The kind of file system that a file is on, if the operating system shows it."""
     best, kind = "", ""
     try:
         lines = Path("/proc/self/mounts").read_text().splitlines()
@@ -77,7 +75,11 @@ def _file_system(path: Path) -> str:
 
 
 def _pages(tx: Transaction) -> list[Finding]:
-    [(said,)] = tx.text("PRAGMA quick_check(1)")
-    if said == "ok":
+    [(result,)] = tx.text("PRAGMA quick_check(1)")
+    if result == "ok":
         return [Finding("ok", "no damage in the file")]
-    return [Finding("failure", f"the file is damaged: {said}", "stop all workers and restore a backup")]
+    return [
+        Finding(
+            "failure", f"the file is damaged: {result}", "stop all workers and restore a backup", broken=True
+        )
+    ]

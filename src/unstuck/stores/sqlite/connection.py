@@ -11,23 +11,22 @@ from pathlib import Path
 
 import apsw
 
-from unstuck.errors import ConfigError, SchemaError
-from unstuck.stores.sqlite.plainly import speaking_plainly
-from unstuck.stores.statements import statements
+from unstuck.protocol.errors import ConfigError, SchemaError
+from unstuck.stores.shared.statements import statements
 
-APPLICATION = 0x756E7374  # "unst", in the file's header: tells our files from other people's
-MIGRATIONS = "unstuck.stores.sqlite.migrations"
+APPLICATION = 0x756E7374  # "unst", in the file's header: distinguishes our files from those of other programs
+MIGRATIONS = ("unstuck.stores.sqlite", "sql/migrations")
 PATIENCE = 60.0  # seconds to wait for other processes' writes before giving up
-_creating = threading.Lock()  # nobody opens the file between its creation and the close that follows
+creating = threading.RLock()  # no thread opens the file between its creation and the close that follows
 
 
 def create(path: str) -> None:
-    """Make the file, readable by its owner only, if it is not there; its -wal and -shm take the same mode.
+    """Create the file, readable by its owner only, if it does not exist; its -wal and -shm get the same mode.
 
-    A file that is there is not opened here: closing *any* descriptor of a file drops all locks that this process
+    An existing file is not opened here: closing *any* descriptor of a file drops all locks that this process
     has on it, and SQLite's with them. Another process would then delete the log that we write to.
     """
-    with _creating:
+    with creating:
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
@@ -42,10 +41,11 @@ def create(path: str) -> None:
             raise ConfigError(f"store file {path!r} cannot be opened for writing: {error.strerror}") from None
 
 
-def connect(path: str) -> apsw.Connection:
-    with speaking_plainly(path):
-        connection = apsw.Connection(path)
-        connection.set_busy_handler(_waiting(PATIENCE))
+def connect(path: str, give_up: Callable[[], bool] = lambda: False) -> apsw.Connection:
+    """Open an existing file. ``give_up`` is called while another process writes; if it returns true, the wait ends."""
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_handler(_waiting(PATIENCE, give_up))
         _must_be_ours(connection)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
@@ -53,33 +53,38 @@ def connect(path: str) -> apsw.Connection:
         connection.pragma("temp_store", "memory")
         connection.pragma("cache_size", -16 * 1024)  # KiB: the hot parts of a large queue
         connection.pragma("wal_autocheckpoint", 4000)  # pages: fewer, larger copies into the main file
-        return connection
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _must_be_ours(connection: apsw.Connection) -> None:
-    """Another program's database is not even switched to WAL."""
+    """Refuse another program's database before anything in it is changed, also its journal mode."""
     # In one statement, because another process may be creating the tables at this moment.
     all_three = (
         "SELECT application_id, user_version, EXISTS (SELECT 1 FROM sqlite_schema) "
         "FROM pragma_application_id, pragma_user_version"
     )
-    [(application, version, used)] = connection.execute(all_three)
+    [(application, needed, used)] = connection.execute(all_three)
     if used and application != APPLICATION:
         raise SchemaError(
             f"store file {connection.filename!r} belongs to another program: give the queue a file of its own"
         )
-    refuse_newer(version)
+    refuse_newer(needed)
 
 
-def refuse_newer(version: int) -> None:
-    newest = len(statements(MIGRATIONS, ".sql"))
-    if version > newest:
+def refuse_newer(needed: int) -> None:
+    """Raise if this release cannot work on the file: ``needed`` is the version that it must know, the file's user_version."""
+    newest = len(statements(*MIGRATIONS))
+    if needed > newest:
         raise SchemaError(
-            f"the store's schema is version {version}, this release knows up to {newest}: upgrade unstuck"
+            f"the store's schema needs a release that knows version {needed}; "
+            f"this one knows up to {newest}: upgrade unstuck"
         )
 
 
-def _waiting(patience: float) -> Callable[[int], bool]:
+def _waiting(patience: float, give_up: Callable[[], bool]) -> Callable[[int], bool]:
     # SQLite's own wait grows to 100 ms and lets the same process win again and again;
     # short random pauses give sixteen processes about equal turns.
     started = 0.0
@@ -89,7 +94,7 @@ def _waiting(patience: float) -> Callable[[int], bool]:
         now = time.monotonic()
         if tries == 0:
             started = now
-        if now - started >= patience:
+        if now - started >= patience or give_up():
             return False
         time.sleep(random.uniform(0.0002, 0.004))  # noqa: S311 - not a secret
         return True

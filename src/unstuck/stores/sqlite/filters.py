@@ -1,12 +1,13 @@
-"""A Filter as a condition. Values travel as parameters; only the fixed texts below make up the SQL."""
+"""A Filter as a condition. Values are passed as parameters; the SQL consists only of the fixed texts below."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from unstuck.model import Filter, Status
-from unstuck.stores.listing import by_finish, place
-from unstuck.stores.values import json_text, milliseconds
+from unstuck.protocol.job import Status
+from unstuck.protocol.operators import Filter
+from unstuck.stores.shared.listing import by_finish, cursor_numbers
+from unstuck.stores.shared.values import json_text, milliseconds
 
 Params = dict[str, Any]
 
@@ -44,17 +45,17 @@ def matching(which: Filter, now: int) -> tuple[str, Params]:
 
 
 def order(which: Filter, cursor: str | None) -> tuple[str, str, Params]:
-    """Order by newest, the condition to begin behind a cursor, and its parameters."""
+    """The order, newest first, the condition for jobs after a cursor, and its parameters."""
     columns = "finished_at DESC, seq DESC" if by_finish(which) else "seq DESC"
     if cursor is None:
         return columns, "1", {}
-    *end, seq = place(cursor, which)
+    *end, seq = cursor_numbers(cursor, which)
     if end:
         return columns, "(finished_at, seq) < (:at, :seq)", {"at": end[0], "seq": seq}
     return columns, "seq < :seq", {"seq": seq}
 
 
-_ERROR = "(CASE WHEN json_valid(error) THEN error END)"  # one that somebody edited must not fail all others
+_ERROR = "(CASE WHEN json_valid(error) THEN error END)"  # one that somebody edited must not make the whole listing fail
 _STATUS = {
     Status.PENDING: "status = 'pending'",
     Status.PROCESSING: "status = 'processing'",

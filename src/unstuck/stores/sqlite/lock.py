@@ -1,4 +1,4 @@
-"""Who has held the file's write lock for so long that nobody else gets to write."""
+"""Which process has held the file's write lock for so long that no other one can write."""
 
 from __future__ import annotations
 
@@ -9,31 +9,25 @@ from typing import NamedTuple
 
 import apsw
 
-from unstuck.redact import redact
-from unstuck.store import Finding
-from unstuck.stores.sqlite.connection import connect
-from unstuck.stores.sqlite.plainly import speaking_plainly
+from unstuck.protocol.operators import Finding
+from unstuck.stores.sqlite.reopening import ReopeningConnection
+from unstuck.text.redact import redact
 
 EVERY = 0.05
 WORTH_A_WORD = 1.0  # seconds without a commit; a step of ours takes some milliseconds
 TOO_LONG = 5.0
-_BYTE = 120  # of the -shm file: the lock byte of whoever writes, in the format of the file
+_BYTE = 120  # of the -shm file: the byte that a writer locks, by SQLite's file format
 _LOCKS = Path("/proc/locks")
 
 
 class _Seen(NamedTuple):
-    seconds: float  # for which one transaction was seen to have the lock, up to the longest that was watched
+    seconds: float  # for which one transaction was seen to have the lock, at most the time it was watched
     holder: int | None
 
 
 def held(path: str) -> list[Finding]:
-    """Tries for the lock, and lets go of it at once: nothing is written."""
-    with speaking_plainly(path):
-        connection = connect(path)
-        try:
-            seconds, holder = _watch(connection, path, TOO_LONG)
-        finally:
-            connection.close()
+    """Takes the lock and releases it at once: nothing is written."""
+    seconds, holder = _watched(path, TOO_LONG)
     if seconds < WORTH_A_WORD:
         return []
     who, fix = "another process", f"find it: fuser {path}-shm"
@@ -43,22 +37,25 @@ def held(path: str) -> list[Finding]:
         fix = f"let it commit more often, or end it: kill {holder}"
     if seconds < TOO_LONG:
         return [Finding("warning", f"{who} held the file's write lock for {seconds:.0f} s at a time", fix)]
-    told = f"{who} holds the file's write lock, for {seconds:.0f} s or more: nobody else can enqueue, lease or settle"
-    return [Finding("failure", told, fix)]
+    what = f"{who} holds the file's write lock, for {seconds:.0f} s or more: nobody else can enqueue, lease or settle"
+    return [Finding("failure", what, fix)]
 
 
 def lasts(path: str, seconds: float) -> bool:
-    """Whether one transaction has the lock for as long as that."""
-    with speaking_plainly(path):
-        connection = connect(path)
-        try:
-            return _watch(connection, path, seconds).seconds >= seconds
-        finally:
-            connection.close()
+    """Whether one transaction keeps the lock for so many seconds."""
+    return _watched(path, seconds).seconds >= seconds
+
+
+def _watched(path: str, longest: float) -> _Seen:
+    reopening = ReopeningConnection(path)
+    try:
+        return reopening.use(lambda connection: _watch(connection, path, longest))
+    finally:
+        reopening.close()
 
 
 def _watch(connection: apsw.Connection, path: str, longest: float) -> _Seen:
-    """Where many write in turns the lock is taken at almost any time; but then somebody commits, and the counter tells."""
+    """With many writers the lock is taken almost always; but then one of them commits, and the change counter shows it."""
     connection.set_busy_timeout(0)
     version = connection.pragma("data_version")
     began, holder = time.monotonic(), None
@@ -77,7 +74,7 @@ def _watch(connection: apsw.Connection, path: str, longest: float) -> _Seen:
 
 
 def _holder(path: str) -> int | None:
-    """The process that has the lock, where the system tells."""
+    """The process that has the lock, if the operating system shows it."""
     try:
         file, lines = Path(f"{path}-shm").stat(), _LOCKS.read_text().splitlines()
     except OSError:
@@ -92,7 +89,7 @@ def _holder(path: str) -> int | None:
 
 
 def _command(pid: int) -> str:
-    """The program and, of an interpreter, the script; options may hold secrets."""
+    """The program and, of an interpreter, the script. The rest is left out: options may hold secrets."""
     try:
         program, *more = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     except OSError:

@@ -1,27 +1,27 @@
-"""What operators do and see, each as one step inside a transaction."""
+"""The operations of operators, each as one step inside a transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from unstuck.model import Event, Filter, Job, Ref, Worker
-from unstuck.store import Counts, Page
-from unstuck.stores.counting import by_kind, counts
-from unstuck.stores.listing import behind, by_finish, readable
+from unstuck.protocol.fleet import Fleet
+from unstuck.protocol.job import Job, Ref
+from unstuck.protocol.operators import Counts, Event, Filter, Page
+from unstuck.stores.shared.counting import by_kind, counts, with_ahead
+from unstuck.stores.shared.events import CANCELLED, COUNTED_PLACES, edited
+from unstuck.stores.shared.listing import behind, by_finish, readable
+from unstuck.stores.shared.values import at, instant, json_text, worker
 from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.filters import matching, order
-from unstuck.stores.sqlite.steps import UNREADABLE_BY, tell, tell_queue
+from unstuck.stores.sqlite.steps import UNREADABLE_BY, add_events, add_queue_event
 from unstuck.stores.sqlite.writer import Row, Transaction
-from unstuck.stores.telling import CANCELLED, COUNTED_PLACES, edited
-from unstuck.stores.values import at, instant, json_text, worker
-from unstuck.tokens import Bucket
 
 
 def find(tx: Transaction, sql: str, which: Filter, limit: int, cursor: str | None) -> Page:
     condition, params = matching(which, tx.now)
-    by, beyond, place = order(which, cursor)
-    asked = params | place | {"limit": limit}
+    by, beyond, cursor_params = order(which, cursor)
+    asked = params | cursor_params | {"limit": limit}
     terms = {"matching": f"{condition} AND {beyond}", "order": by}
     try:
         found = tx.text(sql.format(job=rows.JOB, **terms), **asked)
@@ -36,7 +36,7 @@ def find(tx: Transaction, sql: str, which: Filter, limit: int, cursor: str | Non
 
 
 def _readable(tx: Transaction, which: Filter, found: Sequence[Row]) -> list[Job]:
-    """Those of a listing that can be read, each by itself."""
+    """The jobs of a listing that can be read; each is read by itself."""
     jobs, others = [], []
     for seq, _, queue, id_, _ in found:
         try:
@@ -49,7 +49,7 @@ def _readable(tx: Transaction, which: Filter, found: Sequence[Row]) -> list[Job]
 def requeue(tx: Transaction, sql: str, which: Filter, limit: int) -> int:
     condition, params = matching(which, tx.now)
     found = tx.text(sql.format(matching=condition), **params, now=tx.now, limit=limit)
-    tell(tx, [("requeued", Ref(*row), {}) for row in found])
+    add_events(tx, [("requeued", Ref(*row), {}) for row in found])
     return len(found)
 
 
@@ -68,7 +68,7 @@ def cancel(tx: Transaction, refs: Sequence[Ref]) -> int:
         for ref in refs
         if tx.change("cancel", {"id": ref.id, "queue": ref.queue, "now": tx.now, "error": error})
     ]
-    tell(tx, [("cancelled", ref, {}) for ref in ended])
+    add_events(tx, [("cancelled", ref, {}) for ref in ended])
     tx.many("tally", [(ref.queue, "cancelled", 1) for ref in ended])
     return len(ended)
 
@@ -77,37 +77,31 @@ def edit(tx: Transaction, refs: Sequence[Ref], priority: int | None, run_at: dat
     when = None if run_at is None else instant(run_at)
     named = json_text([(ref.id, ref.queue) for ref in refs])
     found = tx.rows("edit", refs=named, priority=priority, run_at=when, now=tx.now)
-    tell(tx, [("edited", Ref(*row), edited(priority, run_at)) for row in found])
+    add_events(tx, [("edited", Ref(*row), edited(priority, run_at)) for row in found])
     return len(found)
-
-
-def place(tx: Transaction, ref: Ref) -> int:
-    return int(tx.value("place", id=ref.id, queue=ref.queue, bound=COUNTED_PLACES))
-
-
-def bucket(tx: Transaction, name: str) -> Bucket:
-    tokens = [free_at - tx.now for (free_at,) in tx.rows("bucket", bucket=name, now=tx.now)]
-    closed = tx.rows("closed", bucket=name, now=tx.now)
-    return Bucket(
-        out=len(tokens),
-        first_back=min(tokens, default=0) / 1000,
-        closed_for=(closed[0][0] - tx.now) / 1000 if closed else 0.0,
-    )
 
 
 def resume(tx: Transaction, queue: str) -> bool:
     lifted = tx.change("resume", {"queue": queue}) > 0
     if lifted:
-        tell_queue(tx, "resumed", queue, {})
+        add_queue_event(tx, "resumed", queue, {})
     return lifted
 
 
-def count(tx: Transaction) -> list[Counts]:
-    return counts(by_kind(tx.rows("count", now=tx.now)), tx.rows("counters"), tx.rows("queues"))
+def count(tx: Transaction, ahead_of: Ref | None) -> list[Counts]:
+    found = counts(by_kind(tx.rows("count", now=tx.now)), tx.rows("counters"), tx.rows("queues"))
+    if ahead_of is None:
+        return found
+    ahead = tx.value("ahead", id=ahead_of.id, queue=ahead_of.queue, bound=COUNTED_PLACES)
+    return with_ahead(found, ahead_of.queue, int(ahead))
 
 
-def workers(tx: Transaction) -> list[Worker]:
-    return [worker(facts, at(started), at(seen)) for started, seen, facts in tx.rows("workers")]
+def fleet(tx: Transaction) -> Fleet:
+    found = tx.rows("fleet")
+    return Fleet(
+        [worker(facts, at(began), at(seen)) for _, began, seen, facts in found if facts is not None],
+        {name: at(slot) for name, _, slot, facts in sorted(found, key=lambda row: row[0]) if facts is None},
+    )
 
 
 def events(tx: Transaction, after: str | None, job: Ref | None, limit: int) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Between rows and values."""
+"""Converts between rows and values."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 import msgspec
 
-from unstuck.model import Beat, Event, Failure, Job, NewJob, Outcome
+from unstuck.protocol.job import Failure, Job, NewJob
+from unstuck.protocol.leases import Beat
+from unstuck.protocol.operators import Event
+from unstuck.protocol.outcome import Outcome
+from unstuck.stores.shared.values import KEPT, at, instant, json_text, milliseconds
 from unstuck.stores.sqlite.writer import Row
-from unstuck.stores.values import at, instant, json_text, milliseconds
 
 TABLE = "job"
 _TIMES = ("created_at", "run_at", "started_at", "finished_at", "lease_until", "heartbeat_at")
@@ -23,16 +26,16 @@ def _pair(column: str) -> str:
 
 
 # A job as one JSON object. A worker's event loop competes with the writer thread for the interpreter, so
-# what counts is how often SQLite is asked: a whole batch is read as one value and decoded in one go.
-JOB = f"json_object({', '.join(map(_pair, Job.__struct_fields__))})"
+# what counts is the number of calls into SQLite: a whole batch is read as one value and decoded at once.
+JOB = f"json_object({', '.join(map(_pair, KEPT))})"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 # Not strict: seconds since 1970 become times.
 job = msgspec.json.Decoder(Job, strict=False).decode
 jobs = msgspec.json.Decoder(list[Job], strict=False).decode
-line = msgspec.json.Decoder(list[tuple[int, int]]).decode
-turns = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
+line = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
+turns = msgspec.json.Decoder(list[tuple[int, int, int, int]]).decode
 
 
 def new_row(job: NewJob, now: int) -> Row:
@@ -96,7 +99,7 @@ def outcome_facts(outcome: Outcome, now: int) -> dict[str, Any]:
         "queue": queue,
         "fence": fence,
         "status": outcome.status,
-        "word": outcome.word,
+        "word": outcome.ending,
         "refund": outcome.refund,
         "crashed": int(outcome.crashed),
         "delay": milliseconds(outcome.delay),

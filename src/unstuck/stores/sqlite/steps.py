@@ -1,28 +1,41 @@
-"""What workers, producers and the reaper do, each as one step inside a transaction."""
+"""The operations of workers, producers and the reaper, each as one step inside a transaction."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
 import apsw
 import msgspec
 
-from unstuck.model import Beat, Job, Lease, NewJob, Outcome, Ref, Settled, Verdict, Word, Worker
-from unstuck.store import Blind, Enqueued, Pulse, Reclaimed, Share
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.job import Ending, Enqueued, Job, Lease, NewJob, Ref
+from unstuck.protocol.leases import (
+    ANSWER,
+    PASSED_BY,
+    Beat,
+    HeartbeatAnswer,
+    Reclaimed,
+    Recovery,
+    Share,
+    Verdict,
+)
+from unstuck.protocol.limits import Grant, latest
+from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.stores.shared.events import PROMOTE_AT_ONCE, REMEMBER_WORKERS, UNREADABLE, outcome_events, reaped
+from unstuck.stores.shared.settling import answer
+from unstuck.stores.shared.values import instant, json_text, milliseconds, worker_text
 from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.writer import Row, Transaction
-from unstuck.stores.telling import PROMOTE_AT_ONCE, REMEMBER_WORKERS, UNREADABLE, reaped, told
-from unstuck.stores.values import instant, json_text, milliseconds, worker_text
-from unstuck.tokens import Grant
 
 UNREADABLE_BY = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, apsw.SQLError)
 
 
 def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[Enqueued]:
-    """All at once, as nearly always all of them are new; if not, one by one, to tell which."""
+    """All at once, as nearly always all of them are new; if not, one by one, to find out which."""
     if len(jobs) > 1 and tx.trial(
         lambda: tx.many("enqueue", (rows.new_row(job, tx.now) for job in jobs)) == len(jobs)
     ):
@@ -30,54 +43,80 @@ def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[E
     else:
         answers = [_enqueue(tx, job) for job in jobs]
     if all_events:
-        tell(tx, [("enqueued", answer.ref, {}) for answer in answers if answer.created])
+        add_events(tx, [("enqueued", answer.ref, {}) for answer in answers if answer.created])
     return answers
 
 
 def lease(
     tx: Transaction, queues: Mapping[str, Share], limit: int, owner: str, all_events: bool
 ) -> list[Job]:
-    line: list[tuple[int, int, int]] = []
+    line: list[tuple[int, int, int, int]] = []
     for queue, share in queues.items():
         tx.change("promote", {"queue": queue, "now": tx.now, "limit": PROMOTE_AT_ONCE})
         line += _line(tx, queue, share, min(share.limit, limit))
     if not line:
         return []
-    seqs = [seq for _, _, seq in sorted(line)[:limit]]
+    seqs = _fit([(seq, size) for _, _, seq, size in sorted(line)[:limit]])
     leases = json_text({queue: milliseconds(share.seconds) for queue, share in queues.items()})
     tx.change("lease", {"seqs": json_text(seqs), "now": tx.now, "owner": owner, "leases": leases})
     jobs = _read(tx, seqs)
     if all_events:
-        tell(tx, [("leased", job.ref, {"fence": job.fence, "owner": owner}) for job in jobs])
+        add_events(tx, [("leased", job.ref, {"fence": job.fence, "owner": owner}) for job in jobs])
     return jobs
 
 
-def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[tuple[int, int, int]]:
-    """The jobs of a queue that may be leased now: each one's number, behind the rank and number it stands at."""
+def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[tuple[int, int, int, int]]:
+    """The jobs of a queue that may be leased now: the rank and number they are ordered by, their number and bytes of payload."""
+    reach = limit + PASSED_BY
     if share.at_a_time is not None:
-        limit = min(limit, share.at_a_time - int(tx.value("running", queue=queue)))
+        room = share.at_a_time - int(tx.value("running", queue=queue))
+        limit, reach = min(limit, room), min(reach, room)
     if limit < 1:
         return []
     if share.per_lane is None:
-        return [(rank, seq, seq) for rank, seq in rows.line(tx.value("line", queue=queue, limit=limit))]
-    turns = rows.turns(tx.value("lanes", queue=queue, limit=limit, per_lane=share.per_lane))
-    # Among queues the places decide how many of this one are leased, within it the turns decide which.
-    places = sorted((rank, seq) for _, rank, seq in turns)
-    return [(*place, seq) for place, (_, _, seq) in zip(places, turns, strict=True)]
+        if share.only_new:
+            return _new(tx, queue, limit, reach)
+        found = rows.line(tx.value("line", queue=queue, limit=limit))
+        return [(rank, seq, seq, size) for rank, seq, size in found]
+    which = {"queue": queue, "limit": limit, "per_lane": share.per_lane, "only_new": share.only_new}
+    turns = rows.turns(tx.value("lanes", **which))
+    # The ranks decide how many of this queue are leased among all queues; within the queue the turns decide which.
+    ranks = sorted((rank, seq) for _, rank, seq, _ in turns)
+    return [(*standing, seq, size) for standing, (_, _, seq, size) in zip(ranks, turns, strict=True)]
 
 
-def heartbeat(tx: Transaction, worker: Worker, beats: Sequence[Beat]) -> Pulse:
+def _new(tx: Transaction, queue: str, limit: int, reach: int) -> list[tuple[int, int, int, int]]:
+    """Those of the first ``reach`` jobs in line that were never leased. They are read row by row: in the file, the columns of
+    the last lease follow the payload, so the bytes of payload that are skipped are bounded, too."""
+    found: list[tuple[int, int, int, int]] = []
+    bytes_ = 0
+    for rank, seq, size, new in tx.each("line_new", queue=queue, reach=reach):
+        if new:
+            found.append((rank, seq, seq, size))
+        bytes_ += size
+        if len(found) == limit or bytes_ >= ANSWER:
+            break
+    return found
+
+
+def _fit(found: Sequence[Row]) -> list[int]:
+    """The numbers of the first jobs, as many as one answer carries; each is given with its bytes of payload."""
+    before = accumulate((size for _, size in found), initial=0)
+    return [seq for (seq, _), bytes_ in zip(found, before, strict=False) if bytes_ < ANSWER]
+
+
+def heartbeat(tx: Transaction, worker: WorkerInfo, beats: Sequence[Beat]) -> HeartbeatAnswer:
     tx.change("seen", {"id": worker.id, "now": tx.now, "facts": worker_text(worker)})
     tx.change("forget_workers", {"before": tx.now - milliseconds(REMEMBER_WORKERS)})
     verdicts = dict.fromkeys((beat.lease for beat in beats), Verdict.HELD)
     if _beat(tx, beats) < len(verdicts):
         verdicts = {beat.lease: _verdict(tx, beat) for beat in beats}
     held = (Lease(*row) for row in tx.rows("held_by", owner=worker.id))
-    return Pulse(verdicts, [lease for lease in held if lease not in verdicts])
+    return HeartbeatAnswer(verdicts, [lease for lease in held if lease not in verdicts])
 
 
 def settle(tx: Transaction, outcomes: Sequence[Outcome], all_events: bool) -> list[Settled]:
-    """All in one statement, as nearly always all of them apply; if not, one by one, to tell which."""
+    """All in one statement, as nearly always all of them apply; if not, one by one, to find out which."""
     if len(outcomes) > 1 and tx.trial(lambda: _end(tx, outcomes) == len(outcomes)):
         answers = [Settled.APPLIED] * len(outcomes)
     else:
@@ -91,55 +130,84 @@ def settle(tx: Transaction, outcomes: Sequence[Outcome], all_events: bool) -> li
 
 def _follow_up(tx: Transaction, applied: Sequence[Outcome], all_events: bool) -> None:
     """What is written with the change itself: events, counters and follow-up jobs."""
-    tell(
+    add_events(
         tx,
-        [(type_, applied[place].lease.ref, details) for place, type_, details in told(applied, all_events)],
+        [
+            (type_, applied[index].lease.ref, details)
+            for index, type_, details in outcome_events(applied, all_events)
+        ],
     )
     _tally(tx, applied)
     for queue, why in {outcome.lease.queue: outcome.pause for outcome in applied if outcome.pause}.items():
         pause(tx, queue, why)
+    for queue, why in {outcome.lease.queue: outcome.halt for outcome in applied if outcome.halt}.items():
+        _halt(tx, queue, why)
     if jobs := [job for outcome in applied for job in outcome.then]:
         enqueue(tx, jobs, all_events)
 
 
-def reclaim(
-    tx: Transaction,
-    queues: Sequence[str] | None,
-    seconds: float,
-    limit: int,
-    owner: str,
-    of: str | None,
-    blind: Sequence[Blind],
-    grace: float,
-) -> Reclaimed:
-    wanted = json_text(queues)
-    adopted = tx.rows("adopt", queues=wanted, now=tx.now, grace=milliseconds(grace), limit=limit)
-    tell(tx, [("reaper:adopted", Ref(queue, id_), {"owner": held_by}) for queue, id_, held_by in adopted])
-    if of is not None:
-        found = tx.rows("orphaned", of=of, queues=wanted, limit=limit)
+def reclaim(tx: Transaction, recovery: Recovery) -> Reclaimed:
+    wanted, limit = json_text(recovery.queues), recovery.limit
+    adopted = tx.rows("adopt", queues=wanted, now=tx.now, grace=milliseconds(recovery.grace), limit=limit)
+    add_events(
+        tx, [("reaper:adopted", Ref(queue, id_), {"owner": held_by}) for queue, id_, held_by in adopted]
+    )
+    if recovery.of is not None:
+        found = tx.rows("orphaned", of=json_text(recovery.of), queues=wanted, limit=limit)
     else:
-        spans = [(tx.now - milliseconds(span.since), tx.now - milliseconds(span.until)) for span in blind]
-        found = tx.rows("lapsed", now=tx.now, queues=wanted, blind=json_text(spans), limit=limit)
-    lapsed = _read(tx, [seq for (seq,) in found])
-    jobs = [_take_over(tx, job, owner, milliseconds(seconds)) for job in lapsed]
+        then = tx.now if recovery.as_of is None else min(tx.now, instant(recovery.as_of))
+        spans = [
+            (then - milliseconds(span.since), then - milliseconds(span.until)) for span in recovery.blind
+        ]
+        found = tx.rows("lapsed", then=then, queues=wanted, blind=json_text(spans), limit=limit)
+    lapsed = _read(tx, _fit(found))
+    jobs = [_take_over(tx, job, recovery) for job in lapsed]
     [(end,)] = tx.rows("next_end", now=tx.now, queues=wanted)
     return Reclaimed(jobs, len(adopted), None if end is None else max(0.0, (end - tx.now) / 1000))
 
 
 def take(tx: Transaction, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
-    if closed := tx.rows("closed", bucket=bucket, now=tx.now):
-        return Grant(0, (closed[0][0] - tx.now) / 1000)
+    if tx.rows("closed", bucket=bucket, now=tx.now):
+        return standing(tx, bucket)
     tx.change("take_free", {"bucket": bucket, "now": tx.now})
+    free_at = tx.now + milliseconds(interval)
+    ahead = {"bucket": bucket, "free_at": free_at, "latest": tx.now + milliseconds(latest(interval))}
+    tx.change("take_ahead", ahead)
     [(used, first)] = tx.rows("take_used", bucket=bucket)
     granted = max(0, min(wanted, capacity - used))
-    free_at = tx.now + milliseconds(interval)
     tx.many("take", [(bucket, free_at)] * granted)
-    wait = 0.0 if granted == wanted else ((first - tx.now) / 1000 if first is not None else interval)
-    return Grant(granted, wait, free_at)
+    first_back = (min(first or free_at, free_at) - tx.now) / 1000
+    return Grant(granted, free_at, used + granted, first_back)
 
 
-def tick(tx: Transaction, schedule: str, slot: datetime, jobs: Sequence[NewJob], all_events: bool) -> bool:
-    if not tx.change("tick", {"schedule": schedule, "slot": instant(slot)}):
+def standing(tx: Transaction, bucket: str) -> Grant:
+    """The state of a bucket; no token is taken."""
+    tokens = [free_at - tx.now for (free_at,) in tx.rows("bucket", bucket=bucket, now=tx.now)]
+    closed = tx.rows("closed", bucket=bucket, now=tx.now)
+    return Grant(
+        out=len(tokens),
+        first_back=min(tokens, default=0) / 1000,
+        closed_for=(closed[0][0] - tx.now) / 1000 if closed else 0.0,
+    )
+
+
+def give_back(tx: Transaction, bucket: str, count: int, stamp: int, close_for: float) -> None:
+    if count > 0:
+        tx.change("give_back", {"bucket": bucket, "count": count, "stamp": stamp})
+    if close_for > 0:
+        tx.change("close", {"bucket": bucket, "until": tx.now + milliseconds(close_for)})
+
+
+def tick(
+    tx: Transaction,
+    schedule: str,
+    slot: datetime,
+    jobs: Sequence[NewJob],
+    instead_of: datetime | None,
+    all_events: bool,
+) -> bool:
+    ahead = None if instead_of is None else instant(instead_of)
+    if not tx.change("tick", {"schedule": schedule, "slot": instant(slot), "instead_of": ahead}):
         return False
     enqueue(tx, jobs, all_events)
     return True
@@ -147,11 +215,16 @@ def tick(tx: Transaction, schedule: str, slot: datetime, jobs: Sequence[NewJob],
 
 def pause(tx: Transaction, queue: str, why: str) -> None:
     tx.change("pause", {"queue": queue, "now": tx.now, "why": why})
-    tell_queue(tx, "paused", queue, {"why": why})
+    add_queue_event(tx, "paused", queue, {"why": why})
+
+
+def _halt(tx: Transaction, queue: str, why: str) -> None:
+    tx.change("halt", {"queue": queue, "now": tx.now, "why": why})
+    add_queue_event(tx, "paused", queue, {"why": why})
 
 
 def _read(tx: Transaction, seqs: Sequence[int]) -> list[Job]:
-    """The jobs of these numbers. One that cannot be read, because somebody edited it, is put aside."""
+    """The jobs with these numbers. One that cannot be read, because somebody edited it, is put aside."""
     try:
         return rows.jobs(tx.value("read", seqs=json_text(seqs)))
     except UNREADABLE_BY as error:
@@ -163,7 +236,7 @@ def _read(tx: Transaction, seqs: Sequence[int]) -> list[Job]:
 
 def _put_aside(tx: Transaction, seq: int, why: str) -> None:
     where = {"seq": seq, "now": tx.now}
-    for garbled in (False, True):  # kept as text, or, if it is none, as hexadecimal digits
+    for garbled in (False, True):  # kept as text, or, if it is not valid text, as hexadecimal digits
         tx.change("quarantine", where | {"error": rows.error_text(UNREADABLE, tx.now), "garbled": garbled})
         try:
             rows.jobs(tx.value("read", seqs=json_text([seq])))
@@ -196,12 +269,12 @@ def _verdict(tx: Transaction, beat: Beat) -> Verdict:
     if _beat(tx, [beat]):
         return Verdict.HELD
     ended = tx.rows("settled", id=beat.lease.id, queue=beat.lease.queue)
-    return Verdict.CANCELLED if ended and ended[0][1] == Word.CANCELLED else Verdict.LOST
+    return Verdict.CANCELLED if ended and ended[0][1] == Ending.CANCELLED else Verdict.LOST
 
 
 def _end(tx: Transaction, outcomes: Sequence[Outcome]) -> int:
     """How many of the leases were ended."""
-    if all(outcome.word is Word.COMPLETED for outcome in outcomes):
+    if all(outcome.ending is Ending.COMPLETED for outcome in outcomes):
         done = [(*outcome.lease, json_text(outcome.result)) for outcome in outcomes]
         return tx.change("complete", {"outcomes": json_text(done), "now": tx.now})
     facts = json_text([rows.outcome_facts(outcome, tx.now) for outcome in outcomes])
@@ -212,20 +285,21 @@ def _settle(tx: Transaction, outcome: Outcome) -> Settled:
     if _end(tx, [outcome]):
         return Settled.APPLIED
     ended = tx.rows("settled", id=outcome.lease.id, queue=outcome.lease.queue)
-    return Settled.REPEATED if ended == [(outcome.lease.fence, outcome.word)] else Settled.LOST
+    return answer(outcome, ended[0] if ended else None)
 
 
-def _take_over(tx: Transaction, job: Job, owner: str, lease_ms: int) -> Job:
-    [(fence,)] = tx.rows("reclaim", id=job.id, queue=job.queue, now=tx.now, owner=owner, lease=lease_ms)
+def _take_over(tx: Transaction, job: Job, recovery: Recovery) -> Job:
+    facts = {"now": tx.now, "owner": recovery.owner, "lease": milliseconds(recovery.seconds)}
+    [(fence,)] = tx.rows("reclaim", id=job.id, queue=job.queue, **facts)
     return msgspec.structs.replace(job, fence=fence)
 
 
-def tell(tx: Transaction, events: Sequence[tuple[str, Ref, dict[str, Any]]]) -> None:
+def add_events(tx: Transaction, events: Sequence[tuple[str, Ref, dict[str, Any]]]) -> None:
     if events:
         tx.many("tell", [_event_row(tx.now, *event) for event in events])
 
 
-def tell_queue(tx: Transaction, type_: str, queue: str, details: dict[str, str]) -> None:
+def add_queue_event(tx: Transaction, type_: str, queue: str, details: dict[str, str]) -> None:
     tx.change("tell", (tx.now, type_, queue, None, json_text(details)))
 
 
@@ -236,7 +310,7 @@ def _event_row(now: int, type_: str, ref: Ref, details: dict[str, Any]) -> Row:
 def _tally(tx: Transaction, outcomes: Sequence[Outcome]) -> None:
     counts: Counter[tuple[str, str]] = Counter()
     for outcome in outcomes:
-        counts[outcome.lease.queue, str(outcome.word)] += 1
+        counts[outcome.lease.queue, str(outcome.ending)] += 1
         if outcome.crashed:
             counts[outcome.lease.queue, "crashed"] += 1
         if name := reaped(outcome):

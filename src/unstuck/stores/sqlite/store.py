@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -11,25 +12,32 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
 
-from unstuck.errors import StoreUnavailable
-from unstuck.model import Beat, Event, Filter, Job, NewJob, Outcome, Ref, Settled, Worker
-from unstuck.store import GRACE, Blind, Clock, Counts, Enqueued, Finding, Page, Pulse, Reclaimed, Share
+import apsw
+
+from unstuck.protocol.availability import Clock
+from unstuck.protocol.errors import StoreUnavailable
+from unstuck.protocol.fleet import Fleet, WorkerInfo
+from unstuck.protocol.job import Enqueued, Job, NewJob, Ref
+from unstuck.protocol.leases import Beat, HeartbeatAnswer, Reclaimed, Recovery, Share
+from unstuck.protocol.limits import Grant
+from unstuck.protocol.operators import Counts, Event, Filter, Finding, Page
+from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.stores.shared.fork_guard import ForkGuard
+from unstuck.stores.shared.statements import statements
+from unstuck.stores.shared.values import at
 from unstuck.stores.sqlite import checkup, lock, operate, rows, steps
-from unstuck.stores.sqlite.bell import Bell
-from unstuck.stores.sqlite.connection import connect, create
+from unstuck.stores.sqlite.connection import create
 from unstuck.stores.sqlite.migrate import complete, migrate
-from unstuck.stores.sqlite.plainly import speaking_plainly
+from unstuck.stores.sqlite.reopening import ReopeningConnection
+from unstuck.stores.sqlite.wakeup import SQLiteWakeup
 from unstuck.stores.sqlite.writer import Step, Transaction, Writer
-from unstuck.stores.statements import statements
-from unstuck.stores.values import at, milliseconds
-from unstuck.tokens import Bucket, Grant
 
 T = TypeVar("T")
 MEMORY = ":memory:"
 
 
 class SQLiteStore:
-    """All writes go through one thread, all reads through another; neither holds up the event loop."""
+    """One thread does all writes, another all reads; neither blocks the event loop."""
 
     def __init__(self, path: str, *, all_events: bool = False) -> None:
         self._ephemeral = path == MEMORY
@@ -39,31 +47,38 @@ class SQLiteStore:
         self._open = False
 
     async def __aenter__(self) -> Self:
+        self._fork_guard = ForkGuard()
         if self._ephemeral:
-            self._folder = tempfile.TemporaryDirectory(prefix="unstuck-")
-            self._path = str(Path(self._folder.name) / "jobs.db")
+            self._folder = tempfile.mkdtemp(prefix="unstuck-")
+            weakref.finalize(self, _remove, self._folder, self._fork_guard)
+            self._path = str(Path(self._folder) / "jobs.db")
         create(self._path)
         self._writer = await asyncio.to_thread(Writer, self._path, self._sql, ephemeral=self._ephemeral)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="unstuck-reader")
         try:
-            self._reading = connect(self._path)
-            self._bell = Bell(self._path, self._sql["work"])
+            self._reading = ReopeningConnection(self._path)
+            self._wakeup = SQLiteWakeup(self._path, self._sql["work"])
         except BaseException:
-            _let_go(self._writer, self._reader)
+            _let_go(self._fork_guard, self._writer, self._reader)
             raise
         self._open = True
-        # Whoever runs one loop after the other without closing must not pile up threads.
-        weakref.finalize(asyncio.get_running_loop(), _let_go, self._writer, self._reader)
+        # A program that runs one event loop after the other without closing the store must not accumulate threads.
+        self._forgotten = weakref.finalize(
+            asyncio.get_running_loop(), _let_go, self._fork_guard, self._writer, self._reader
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._open = False
+        if self._fork_guard.forked:
+            return
+        self._forgotten.detach()
         await self._writer.close()
-        self._bell.close()
+        self._wakeup.close()
         await asyncio.get_running_loop().run_in_executor(self._reader, self._reading.close)
         self._reader.shutdown(wait=False)
         if self._ephemeral:
-            self._folder.cleanup()
+            _remove(self._folder, self._fork_guard)
 
     def twin(self) -> SQLiteStore:
         return SQLiteStore(self._path, all_events=self._all_events)
@@ -87,7 +102,7 @@ class SQLiteStore:
             lambda tx: steps.lease(tx, queues, limit, owner, self._all_events), durable=False
         )
 
-    async def heartbeat(self, worker: Worker, beats: Sequence[Beat]) -> Pulse:
+    async def heartbeat(self, worker: WorkerInfo, beats: Sequence[Beat]) -> HeartbeatAnswer:
         return await self._write(lambda tx: steps.heartbeat(tx, worker, beats), durable=False)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Settled]:
@@ -95,71 +110,45 @@ class SQLiteStore:
             return []
         return await self._write(lambda tx: steps.settle(tx, outcomes, self._all_events))
 
-    async def reclaim(
-        self,
-        queues: Sequence[str] | None,
-        seconds: float,
-        limit: int,
-        owner: str,
-        *,
-        of: str | None = None,
-        blind: Sequence[Blind] = (),
-        grace: float = GRACE,
-    ) -> Reclaimed:
-        return await self._write(
-            lambda tx: steps.reclaim(tx, queues, seconds, limit, owner, of, blind, grace), durable=False
-        )
+    async def reclaim(self, recovery: Recovery) -> Reclaimed:
+        return await self._write(lambda tx: steps.reclaim(tx, recovery), durable=False)
 
-    async def take(self, bucket: str, wanted: int, capacity: int, interval: float) -> Grant:
+    async def take(self, bucket: str, wanted: int = 0, capacity: int = 0, interval: float = 0.0) -> Grant:
         if wanted < 1:
-            return Grant(0, 0.0)
+            return await self._read(lambda tx: steps.standing(tx, bucket))
         return await self._write(lambda tx: steps.take(tx, bucket, wanted, capacity, interval), durable=False)
 
-    async def give_back(self, bucket: str, count: int, stamp: int) -> None:
-        if count < 1:
-            return
-        params = {"bucket": bucket, "count": count, "stamp": stamp}
-        await self._write(lambda tx: tx.change("give_back", params), durable=False)
+    async def give_back(self, bucket: str, count: int = 0, stamp: int = 0, *, close_for: float = 0.0) -> None:
+        if count > 0 or close_for > 0:
+            await self._write(
+                lambda tx: steps.give_back(tx, bucket, count, stamp, close_for), durable=close_for > 0
+            )
 
-    async def close(self, bucket: str, seconds: float) -> None:
-        ms = milliseconds(seconds)
-        await self._write(lambda tx: tx.change("close", {"bucket": bucket, "until": tx.now + ms}))
-
-    async def bucket(self, name: str) -> Bucket:
-        return await self._read(lambda tx: operate.bucket(tx, name))
-
-    async def slot(self, schedule: str) -> datetime | None:
-        found = await self._read(lambda tx: tx.rows("slot", schedule=schedule))
-        return at(found[0][0]) if found else None
-
-    async def slots(self) -> dict[str, datetime]:
-        found = await self._read(lambda tx: tx.rows("slots"))
-        return {name: at(slot) for name, slot in found}
-
-    async def tick(self, schedule: str, slot: datetime, jobs: Sequence[NewJob]) -> bool:
-        return await self._write(lambda tx: steps.tick(tx, schedule, slot, jobs, self._all_events))
+    async def tick(
+        self, schedule: str, slot: datetime, jobs: Sequence[NewJob], *, instead_of: datetime | None = None
+    ) -> bool:
+        return await self._write(
+            lambda tx: steps.tick(tx, schedule, slot, jobs, instead_of, self._all_events)
+        )
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         self._must_be_open()
-        await self._bell.wait(queues, timeout)
+        await self._wakeup.wait(queues, timeout)
 
     async def find(self, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
         if which.ids == () or limit < 1:
             return Page([], None)
         return await self._read(lambda tx: operate.find(tx, self._sql["find"], which, limit, cursor))
 
-    async def count(self) -> list[Counts]:
-        return await self._read(operate.count)
+    async def count(self, ahead_of: Ref | None = None) -> list[Counts]:
+        return await self._read(lambda tx: operate.count(tx, ahead_of))
 
-    async def checkup(self) -> list[Finding]:
-        own = await self._read(lambda tx: checkup.checkup(tx, self._path))
+    async def checkup(self, *, deep: bool = False) -> list[Finding]:
+        own = await self._read(lambda tx: checkup.checkup(tx, self._path, deep=deep))
         return own + await asyncio.to_thread(lock.held, self._path)
 
-    async def verify(self) -> list[str]:
-        return await self._read(checkup.verify)
-
-    async def workers(self) -> list[Worker]:
-        return await self._read(operate.workers)
+    async def fleet(self) -> Fleet:
+        return await self._read(operate.fleet)
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
         return await self._read(lambda tx: operate.events(tx, after, job, limit))
@@ -186,9 +175,6 @@ class SQLiteStore:
             return 0
         return await self._write(lambda tx: operate.edit(tx, refs, priority, run_at))
 
-    async def place(self, ref: Ref) -> int:
-        return await self._read(lambda tx: operate.place(tx, ref))
-
     async def pause(self, queue: str, why: str) -> None:
         await self._write(lambda tx: steps.pause(tx, queue, why))
 
@@ -204,26 +190,36 @@ class SQLiteStore:
         return await asyncio.get_running_loop().run_in_executor(self._reader, self._see, step)
 
     def _see(self, step: Callable[[Transaction], T]) -> T:
-        with speaking_plainly(self._path):
-            self._reading.execute("BEGIN")  # one snapshot for all statements of a step
+        def see(connection: apsw.Connection) -> T:
+            connection.execute("BEGIN")  # one snapshot for all statements of a step
             try:
-                return step(Transaction(self._reading, self._sql))
+                return step(Transaction(connection, self._sql))
             finally:
-                self._reading.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+        return self._reading.use(see)
 
     def _must_be_open(self) -> None:
         if not self._open:
             raise StoreUnavailable(f"store file {self._path!r} is not open: use it inside 'async with'")
+        self._fork_guard.check()
 
 
-def _let_go(writer: Writer, reader: ThreadPoolExecutor) -> None:
-    writer.abandon()
-    reader.shutdown(wait=False)
+def _remove(folder: str, fork_guard: ForkGuard) -> None:
+    if not fork_guard.forked:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _let_go(fork_guard: ForkGuard, writer: Writer, reader: ThreadPoolExecutor) -> None:
+    if not fork_guard.forked:
+        writer.abandon()
+        reader.shutdown(wait=False)
 
 
 def _statements() -> dict[str, str]:
-    texts = statements("unstuck.stores.sqlite", ".sql")
-    # Those with a {matching} are completed per call, by the fixed texts of filters.py.
+    texts = statements("unstuck.stores.sqlite", "sql")
+    # Statements with {matching} are completed for each call, with the fixed texts of filters.py.
     return {
         name: text if "{matching}" in text else text.replace("{job}", rows.JOB)
         for name, text in texts.items()

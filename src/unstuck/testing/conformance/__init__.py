@@ -18,18 +18,23 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_
 
 from unstuck.testing.conformance.addresses import *
 from unstuck.testing.conformance.attempts import *
+from unstuck.testing.conformance.bulk import *
+from unstuck.testing.conformance.cancelling import *
 from unstuck.testing.conformance.crowds import *
 from unstuck.testing.conformance.enqueue import *
 from unstuck.testing.conformance.events import *
 from unstuck.testing.conformance.finished import *
+from unstuck.testing.conformance.forks import *
 from unstuck.testing.conformance.halt import *
 from unstuck.testing.conformance.heartbeat import *
 from unstuck.testing.conformance.lanes import *
+from unstuck.testing.conformance.large import *
 from unstuck.testing.conformance.lease import *
 from unstuck.testing.conformance.limits import *
 from unstuck.testing.conformance.listing import *
 from unstuck.testing.conformance.looking import *
 from unstuck.testing.conformance.machine import *
+from unstuck.testing.conformance.only_new import *
 from unstuck.testing.conformance.operate import *
 from unstuck.testing.conformance.priority import *
 from unstuck.testing.conformance.races import *
@@ -37,6 +42,7 @@ from unstuck.testing.conformance.reaping import *
 from unstuck.testing.conformance.reclaim import *
 from unstuck.testing.conformance.recovery import *
 from unstuck.testing.conformance.release import *
+from unstuck.testing.conformance.results import *
 from unstuck.testing.conformance.schedules import *
 from unstuck.testing.conformance.settle import *
 from unstuck.testing.conformance.twins import *

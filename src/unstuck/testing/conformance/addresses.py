@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from unstuck.model import Beat, Filter, Job, Ref, Settled, Verdict, Worker, completed, failed, released
-from unstuck.store import Store
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.job import Job, Ref
+from unstuck.protocol.leases import Beat, Verdict
+from unstuck.protocol.operators import Filter
+from unstuck.protocol.outcome import Settled, completed, failed, released
+from unstuck.protocol.store import Store
 from unstuck.testing.conformance.given import leased, new, trouble
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 async def namesakes(store: Store) -> list[Job]:
@@ -14,7 +18,7 @@ async def namesakes(store: Store) -> list[Job]:
     return [*await leased(store, queue="a"), *await leased(store, queue="b")]
 
 
-async def told(store: Store, ref: Ref) -> list[str]:
+async def event_types(store: Store, ref: Ref) -> list[str]:
     return [event.type for event in await store.events(job=ref)]
 
 
@@ -22,8 +26,8 @@ async def test_what_happened_to_a_namesake_is_not_told(harness: Harness) -> None
     a, b = await namesakes(harness.store)
     await harness.store.settle([failed(a.lease, trouble()), released(b.lease)])
 
-    assert await told(harness.store, a.ref) == ["failed", "alert"]
-    assert await told(harness.store, b.ref) == ["released"]
+    assert await event_types(harness.store, a.ref) == ["failed", "alert"]
+    assert await event_types(harness.store, b.ref) == ["released"]
 
 
 async def test_a_deleted_job_leaves_the_events_of_its_namesake(harness: Harness) -> None:
@@ -32,8 +36,8 @@ async def test_a_deleted_job_leaves_the_events_of_its_namesake(harness: Harness)
 
     assert await harness.store.delete(Filter(queue="a")) == 1
 
-    assert await told(harness.store, a.ref) == []
-    assert await told(harness.store, b.ref) == ["failed", "alert"]
+    assert await event_types(harness.store, a.ref) == []
+    assert await event_types(harness.store, b.ref) == ["failed", "alert"]
 
 
 async def test_a_namesakes_end_is_not_taken_for_ones_own(harness: Harness) -> None:
@@ -49,7 +53,7 @@ async def test_a_namesakes_cancellation_is_not_taken_for_ones_own(harness: Harne
     await harness.store.cancel([a.ref])
     await harness.store.settle([completed(b.lease)])
 
-    pulse = await harness.store.heartbeat(Worker(id="w"), [Beat(a.lease, 60.0), Beat(b.lease, 60.0)])
+    pulse = await harness.store.heartbeat(WorkerInfo(id="w"), [Beat(a.lease, 60.0), Beat(b.lease, 60.0)])
 
     assert pulse.verdicts == {a.lease: Verdict.CANCELLED, b.lease: Verdict.LOST}
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from unstuck.model import Category, Status, released
-from unstuck.policy import Policy
-from unstuck.profiles import embedding
-from unstuck.retry import fate
+from unstuck.config.policy import Policy
+from unstuck.contrib.embeddings import embedding
+from unstuck.protocol.job import Category, Status
+from unstuck.protocol.outcome import released
+from unstuck.protocol.retry import fate
 from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, trouble
 from unstuck.testing.conformance.recovery import recover
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 @pytest.mark.accepts("EMB-073", "REC-048")

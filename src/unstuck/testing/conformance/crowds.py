@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from unstuck.model import completed, released
-from unstuck.store import Share, Store
+from unstuck.protocol.leases import Share
+from unstuck.protocol.outcome import completed, released
+from unstuck.protocol.store import Store
 from unstuck.testing.conformance.given import QUEUE, counts, enqueued, leased
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 async def crowd(store: Store, most: int, *, limit: int = 100, owner: str = "w") -> int:

@@ -8,10 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from unstuck.model import Status, completed, failed
-from unstuck.store import Share
+from unstuck.protocol.ids import new_id
+from unstuck.protocol.job import NewJob, Status
+from unstuck.protocol.leases import Share
+from unstuck.protocol.operators import Filter
+from unstuck.protocol.outcome import Settled, completed, failed
 from unstuck.testing.conformance.given import enqueued, leased, look, new, now, one_leased, states, trouble
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 @pytest.mark.accepts("MQ-005", "EMB-001")
@@ -166,3 +169,17 @@ async def test_a_time_in_the_past_is_a_place_in_line(harness: Harness) -> None:
     [owed] = await enqueued(harness.store, run_at=now() - timedelta(minutes=5))
 
     assert [job.ref for job in await leased(harness.store, 2)] == [owed, plain]
+
+
+async def test_names_have_letters_of_any_script_and_those_of_tasks_spaces_and_slashes(
+    harness: Harness,
+) -> None:
+    job = NewJob(queue="почта-é", task="Send Email/now", id=new_id())
+    await harness.store.enqueue([job])
+
+    [taken] = await leased(harness.store, queue=job.queue)
+
+    assert (taken.queue, taken.task) == (job.queue, job.task)
+    assert await harness.store.settle([completed(taken.lease)]) == [Settled.APPLIED]
+    assert [of.queue for of in await harness.store.count()] == [job.queue]
+    assert len((await harness.store.find(Filter(queue=job.queue, task=job.task))).jobs) == 1

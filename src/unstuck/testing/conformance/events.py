@@ -1,4 +1,4 @@
-"""Events are written with the change they tell of."""
+"""Events are written with the change they report."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from datetime import datetime
 
 import pytest
 
-from unstuck.model import Filter, Ref, completed, failed, released, retried
-from unstuck.store import Store
+from unstuck.protocol.job import Ref
+from unstuck.protocol.operators import Filter
+from unstuck.protocol.outcome import completed, failed, released, retried
+from unstuck.protocol.store import Store
 from unstuck.stores import open_store
 from unstuck.testing.conformance.given import enqueued, leased, one_leased, trouble
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 async def types(store: Store, ref: Ref) -> list[str]:
@@ -27,13 +29,13 @@ async def test_exceptional_changes_always_leave_an_event(harness: Harness) -> No
     await harness.store.requeue(Filter(ids=(job.id,)))
     await harness.store.cancel([job.ref])
 
-    told = [
+    found = [
         event for event in await harness.store.events(job=job.ref) if event.type not in ("enqueued", "leased")
     ]
     types_ = ["released", "retried", "failed", "alert", "requeued", "cancelled"]
-    assert [event.type for event in told] == types_
-    assert told[0].data["details"]["why"] == "no token"
-    assert told[1].data["details"]["message"] == "it did not work"
+    assert [event.type for event in found] == types_
+    assert found[0].data["details"]["why"] == "no token"
+    assert found[1].data["details"]["message"] == "it did not work"
 
 
 @pytest.mark.accepts("MQ-026")
@@ -45,9 +47,9 @@ async def test_a_dead_letter_raises_an_alert_in_the_same_step_and_a_retry_none(h
     [job] = await leased(harness.store)
     await harness.store.settle([failed(job.lease, trouble())])
 
-    told = [event for event in await harness.store.events(job=job.ref) if event.type == "alert"]
-    assert [event.data["details"]["alert"] for event in told] == ["dead_letter"]
-    assert told[0].data["details"]["message"] == "it did not work"
+    found = [event for event in await harness.store.events(job=job.ref) if event.type == "alert"]
+    assert [event.data["details"]["alert"] for event in found] == ["dead_letter"]
+    assert found[0].data["details"]["message"] == "it did not work"
 
 
 async def test_an_event_tells_what_the_failure_knows_except_its_stack(harness: Harness) -> None:
@@ -59,8 +61,8 @@ async def test_an_event_tells_what_the_failure_knows_except_its_stack(harness: H
 
     known = {"fence": job.fence, "category": "TRANSIENT", "code": "trouble", "reason": "cause", "attempt": 1}
     known |= {"message": "it did not work", "worker": "w", "exception": "my.Error"}
-    told = {event.type: event.data["details"] for event in await harness.store.events(job=job.ref)}
-    assert told == {"failed": known, "alert": known | {"alert": "dead_letter"}}
+    found = {event.type: event.data["details"] for event in await harness.store.events(job=job.ref)}
+    assert found == {"failed": known, "alert": known | {"alert": "dead_letter"}}
 
 
 async def test_an_outcome_that_was_refused_leaves_no_event(harness: Harness) -> None:
@@ -113,10 +115,10 @@ async def test_routine_events_are_written_if_the_url_asks_for_them(harness: Harn
         [job] = await leased(twin)
         await store.settle([completed(job.lease)])
 
-        told = await harness.store.events(job=ref)
+        found = await harness.store.events(job=ref)
 
-    assert [event.type for event in told] == ["enqueued", "leased", "completed"]
-    assert told[1].data["details"] == {"fence": job.fence, "owner": "w"}
+    assert [event.type for event in found] == ["enqueued", "leased", "completed"]
+    assert found[1].data["details"] == {"fence": job.fence, "owner": "w"}
 
 
 async def test_what_was_edited_is_told(harness: Harness) -> None:

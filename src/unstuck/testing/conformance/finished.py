@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from unstuck.jobs import Jobs
-from unstuck.model import Filter, Settled, Status, completed, failed
+from unstuck.operations.jobs import Jobs
+from unstuck.protocol.job import Status
+from unstuck.protocol.leases import Recovery
+from unstuck.protocol.operators import Filter
+from unstuck.protocol.outcome import Settled, completed, failed
 from unstuck.testing.conformance.given import (
     counts,
     enqueued,
@@ -17,7 +20,7 @@ from unstuck.testing.conformance.given import (
     states,
     trouble,
 )
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 @pytest.mark.accepts("EMB-149", "EMB-160")
@@ -137,7 +140,7 @@ async def test_a_lease_of_a_deleted_job_is_none_of_its_namesake(harness: Harness
     """Fences begin with the clock: a worker that slept through the whole life of its job cannot end the next one."""
     lost = await one_leased(harness.store, key="k")
     await harness.age(61)
-    [taken] = (await harness.store.reclaim(None, 30.0, 1, "reaper")).jobs
+    [taken] = (await harness.store.reclaim(Recovery("reaper", 30.0, 1))).jobs
     await harness.store.settle([failed(taken.lease, trouble())])
     await harness.store.delete(Filter())
     again = await one_leased(harness.store, key="k", owner="next")

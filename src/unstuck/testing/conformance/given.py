@@ -5,18 +5,22 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from unstuck.ids import digest, keyed_id, new_id
-from unstuck.model import Category, Failure, Filter, Job, NewJob, Ref, Status, completed, failed
-from unstuck.payload import encode
-from unstuck.store import Counts, Share, Store
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.ids import digest, keyed_id, new_id
+from unstuck.protocol.job import Category, Failure, Job, NewJob, Ref, Status
+from unstuck.protocol.json_text import encode
+from unstuck.protocol.leases import Share
+from unstuck.protocol.operators import Counts, Filter
+from unstuck.protocol.outcome import completed, failed
+from unstuck.protocol.store import Store
 
 QUEUE = "q"
 
 
 def new(queue: str = QUEUE, *, key: str | None = None, payload: Any = None, **facts: Any) -> NewJob:
     id_ = facts.pop("id", None) or (new_id() if key is None else keyed_id(queue, key))
-    said = None if key is None else digest("task", encode(payload, "payload"))
-    return NewJob(queue=queue, task="task", id=id_, key=key, digest=said, payload=payload, **facts)
+    known = None if key is None else digest("task", encode(payload, "payload"))
+    return NewJob(queue=queue, task="task", id=id_, key=key, digest=known, payload=payload, **facts)
 
 
 async def enqueued(store: Store, count: int = 1, **facts: Any) -> list[Ref]:
@@ -59,9 +63,19 @@ async def counts(store: Store, queue: str = QUEUE) -> Counts:
     return {of.queue: of for of in await store.count()}.get(queue) or Counts(queue=queue)
 
 
+async def ahead(store: Store, ref: Ref) -> int:
+    """How many due jobs stand before a job."""
+    found = {of.queue: of for of in await store.count(ref)}.get(ref.queue)
+    return found.ahead if found else 0
+
+
 async def states(store: Store, queue: str = QUEUE) -> dict[str, int]:
     of = await counts(store, queue)
     return {str(status): getattr(of, status) for status in Status if getattr(of, status)}
+
+
+async def workers_of(store: Store) -> list[WorkerInfo]:
+    return (await store.fleet()).workers
 
 
 def trouble(category: Category = Category.TRANSIENT, **facts: Any) -> Failure:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from unstuck.model import Beat, Lease, Verdict, Worker, completed, released
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.job import Lease
+from unstuck.protocol.leases import Beat, Recovery, Verdict
+from unstuck.protocol.outcome import completed, released
 from unstuck.testing.conformance.given import enqueued, leased, look, now, one_leased
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
-ME = Worker(id="w", host="here", pid=42, queues=("q",), tasks=("task",), schedules=("daily",), concurrency=3)
+ME = WorkerInfo(
+    id="w", host="here", pid=42, queues=("q",), tasks=("task",), schedules=("daily",), concurrency=3
+)
 
 
 @pytest.mark.accepts("EMB-074", "EMB-075", "REAP-041")
@@ -41,11 +46,11 @@ async def test_a_job_that_is_beaten_for_stays_with_its_worker_beyond_its_first_l
         assert stored.lease_until is not None
         assert abs((stored.lease_until - now()).total_seconds() - 300.0) < 30.0
         assert await leased(other, owner="other") == []
-        assert (await other.reclaim(None, 30.0, 10, "reaper")).jobs == []
+        assert (await other.reclaim(Recovery("reaper", 30.0, 10))).jobs == []
 
     await harness.age(270)
     assert await leased(other, owner="other") == []
-    assert (await other.reclaim(None, 30.0, 10, "reaper")).jobs == []
+    assert (await other.reclaim(Recovery("reaper", 30.0, 10))).jobs == []
 
 
 async def test_a_beat_may_shorten_the_lease_for_the_next_stage(harness: Harness) -> None:
@@ -103,7 +108,7 @@ async def test_a_late_beat_saves_a_job_that_nobody_took(harness: Harness) -> Non
     answer = await harness.store.heartbeat(ME, [Beat(job.lease, 10.0)])
 
     assert answer.verdicts == {job.lease: Verdict.HELD}
-    assert (await harness.store.reclaim(None, 30.0, 10, "reaper")).jobs == []
+    assert (await harness.store.reclaim(Recovery("reaper", 30.0, 10))).jobs == []
 
 
 async def test_every_lease_gets_its_own_verdict(harness: Harness) -> None:
@@ -149,7 +154,7 @@ async def test_a_beat_records_the_worker(harness: Harness) -> None:
     await harness.age(100)
     await harness.store.heartbeat(ME, [])
 
-    [worker] = await harness.store.workers()
+    [worker] = (await harness.store.fleet()).workers
     assert (worker.id, worker.host, worker.pid) == ("w", "here", 42)
     assert (worker.queues, worker.tasks, worker.schedules) == (("q",), ("task",), ("daily",))
     assert worker.started_at is not None
@@ -159,15 +164,15 @@ async def test_a_beat_records_the_worker(harness: Harness) -> None:
 
 async def test_the_worker_heard_last_is_named_first(harness: Harness) -> None:
     for name in ("b", "a", "c"):
-        await harness.store.heartbeat(Worker(id=name), [])
+        await harness.store.heartbeat(WorkerInfo(id=name), [])
         await harness.age(1)
 
-    assert [worker.id for worker in await harness.store.workers()] == ["c", "a", "b"]
+    assert [worker.id for worker in (await harness.store.fleet()).workers] == ["c", "a", "b"]
 
 
 async def test_a_worker_that_was_silent_for_long_is_forgotten(harness: Harness) -> None:
-    await harness.store.heartbeat(Worker(id="gone"), [])
+    await harness.store.heartbeat(WorkerInfo(id="gone"), [])
     await harness.age(100_000)
     await harness.store.heartbeat(ME, [])
 
-    assert [worker.id for worker in await harness.store.workers()] == ["w"]
+    assert [worker.id for worker in (await harness.store.fleet()).workers] == ["w"]

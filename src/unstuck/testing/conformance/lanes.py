@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from unstuck.model import Job, completed, released, retried
-from unstuck.store import Share, Store
+from unstuck.protocol.job import Job
+from unstuck.protocol.leases import Share
+from unstuck.protocol.outcome import completed, released, retried
+from unstuck.protocol.store import Store
 from unstuck.testing.conformance.given import QUEUE, enqueued, leased, look, new, trouble
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 async def turn(

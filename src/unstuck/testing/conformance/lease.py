@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import pytest
 
-from unstuck.model import Beat, Status, Worker, completed, retried
-from unstuck.reaper import Reaper
-from unstuck.store import Share
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.job import Status
+from unstuck.protocol.leases import Beat, Share
+from unstuck.protocol.outcome import completed, retried
+from unstuck.recovery.reaper import Reaper
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, now, one_leased, trouble
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
+
+PROMPT = 0.25  # seconds: a store that only looks now and then is later
 
 
 @pytest.mark.accepts("EMB-144")
@@ -103,7 +108,7 @@ async def test_the_fence_grows_with_every_lease(harness: Harness) -> None:
 
 async def test_a_new_lease_starts_without_the_old_ones_progress(harness: Harness) -> None:
     job = await one_leased(harness.store)
-    await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0, progress=0.9, stage="late")])
+    await harness.store.heartbeat(WorkerInfo(id="w"), [Beat(job.lease, 60.0, progress=0.9, stage="late")])
     await harness.store.settle([retried(job.lease, trouble(), 0.0)])
 
     [again] = await leased(harness.store)
@@ -117,18 +122,39 @@ async def test_wait_returns_at_once_when_there_is_work(harness: Harness) -> None
 
 
 async def test_wait_wakes_up_when_another_client_enqueues(harness: Harness) -> None:
-    waiting = asyncio.create_task(harness.store.wait(["q"], 60.0))
-    await asyncio.sleep(0.05)
-    await enqueued(await harness.another())
+    """Not only at its next look, which may be a second away; this machine may be slow once, but hardly three times."""
+    other = await harness.another()
 
-    await asyncio.wait_for(waiting, 10.0)
+    async def latency() -> float:
+        waiting = asyncio.create_task(harness.store.wait(["q"], 60.0))
+        await asyncio.sleep(0.8)  # by then looks are rare
+        await enqueued(other)
+        began = time.monotonic()
+        await asyncio.wait_for(waiting, 10.0)
+        await leased(harness.store)
+        return time.monotonic() - began
+
+    assert await quickest(latency) < PROMPT
 
 
 async def test_wait_wakes_up_when_a_delayed_job_becomes_due(harness: Harness) -> None:
-    await enqueued(harness.store, delay=0.3)
+    async def latency() -> float:
+        began = time.monotonic()
+        await enqueued(harness.store, delay=0.8)
+        await asyncio.wait_for(harness.store.wait(["q"], 60.0), 10.0)
+        took = time.monotonic() - began - 0.8
+        assert len(await leased(harness.store)) == 1
+        return took
 
-    await asyncio.wait_for(harness.store.wait(["q"], 60.0), 10.0)
-    assert len(await leased(harness.store)) == 1
+    assert await quickest(latency) < PROMPT
+
+
+async def quickest(latency: Callable[[], Awaitable[float]]) -> float:
+    """The least of up to three tries, of which the first that is prompt is enough."""
+    tries: list[float] = []
+    while len(tries) < 3 and min(tries, default=PROMPT) >= PROMPT:
+        tries.append(await latency())
+    return min(tries)
 
 
 async def test_wait_without_work_ends_after_its_time(harness: Harness) -> None:
@@ -138,12 +164,12 @@ async def test_wait_without_work_ends_after_its_time(harness: Harness) -> None:
 
 
 async def test_jobs_that_run_ended_or_are_paused_are_no_work_to_wake_up_for(harness: Harness) -> None:
-    """Or a worker that waits would ask again and again, for nothing."""
+    """Otherwise a worker that waits would ask again and again for nothing."""
     done, _running = await one_leased(harness.store), await one_leased(harness.store)
     await harness.store.settle([completed(done.lease)])
     await harness.store.pause("paused", "for a while")
     await enqueued(harness.store, queue="paused")
-    await leased(harness.store, queue="paused")  # whoever was rung for it finds nothing
+    await leased(harness.store, queue="paused")  # a worker that wakes up for it finds nothing
 
     began = time.monotonic()
     await harness.store.wait(["q", "paused"], 0.2)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from unstuck.errors import ConfigError
-from unstuck.jobs import Jobs
-from unstuck.model import Filter, Job, Status, completed, failed
+from unstuck.operations.jobs import Jobs
+from unstuck.protocol.errors import ConfigError
+from unstuck.protocol.job import Job, Status
+from unstuck.protocol.operators import Filter
+from unstuck.protocol.outcome import completed, failed
 from unstuck.testing.conformance.given import enqueued, leased, new, one_of_each, trouble
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 @pytest.mark.accepts("REC-067", "MQ-041", "EMB-154")
@@ -22,8 +24,8 @@ async def test_jobs_are_counted_and_found_by_state(harness: Harness) -> None:
     one, *others = await leased(harness.store, 5)
     await harness.store.settle([failed(one.lease, trouble())])
     await harness.store.settle([completed(job.lease) for job in others[:2]])
-    told = {"pending": 2, "processing": 3, "completed": 3, "failed": 2}
-    assert await Jobs(harness.store).get_queue_status() == told
+    expected = {"pending": 2, "processing": 3, "completed": 3, "failed": 2}
+    assert await Jobs(harness.store).get_queue_status() == expected
 
 
 @pytest.mark.parametrize("status", [None, Status.PENDING, Status.COMPLETED])

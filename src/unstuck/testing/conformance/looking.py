@@ -1,17 +1,23 @@
-"""What operators are told, and small changes they make: explain, edit, places in line, buckets, checks."""
+"""What operators see, and small changes they make: explain, edit, positions in line, buckets, checks."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import timedelta
 
 import pytest
 
-from unstuck.explain import explain
-from unstuck.model import Ref, Worker, completed, failed, retried
-from unstuck.store import Store
-from unstuck.testing.conformance.given import counts, enqueued, leased, look, now, one_leased, trouble
-from unstuck.testing.harness import Harness
+from unstuck.operations.explain import explain
+from unstuck.operations.verify import broken_rules
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.job import Ref, Status
+from unstuck.protocol.limits import Grant
+from unstuck.protocol.operators import Filter
+from unstuck.protocol.outcome import completed, failed, released, retried
+from unstuck.protocol.store import Store
+from unstuck.testing.conformance.given import ahead, counts, enqueued, leased, look, now, one_leased, trouble
+from unstuck.testing.harnesses.harness import Harness
 
 RATE = {"rate": {"count": 2, "per": 60.0, "bucket": ""}}
 
@@ -21,7 +27,7 @@ async def why(store: Store, ref: Ref) -> str:
 
 
 async def alive(store: Store, **facts: object) -> None:
-    await store.heartbeat(Worker(id="w", queues=("q",), tasks=("task",), **facts), [])  # type: ignore[arg-type]
+    await store.heartbeat(WorkerInfo(id="w", queues=("q",), tasks=("task",), **facts), [])  # type: ignore[arg-type]
 
 
 async def test_explain_tells_apart_why_a_job_waits(harness: Harness) -> None:
@@ -29,7 +35,7 @@ async def test_explain_tells_apart_why_a_job_waits(harness: Harness) -> None:
     [later] = await enqueued(harness.store, delay=60)
 
     assert (await why(harness.store, ref)).startswith("No worker takes queue 'q': start one that does.")
-    await harness.store.heartbeat(Worker(id="w", queues=("q",), tasks=("another",)), [])
+    await harness.store.heartbeat(WorkerInfo(id="w", queues=("q",), tasks=("another",)), [])
     assert (await why(harness.store, ref)).startswith("Task 'task' is unknown to every worker of queue 'q'")
     await alive(harness.store)
     assert await why(harness.store, ref) == "It is the next of queue 'q' and waits for a free worker."
@@ -46,9 +52,9 @@ async def test_explain_tells_which_limit_keeps_a_job_waiting(harness: Harness) -
     assert "waits for a free worker" in await why(harness.store, ref)
 
     await harness.store.take("q", 2, 2, 60.0)
-    told = await why(harness.store, ref)
-    assert told.startswith("Queue 'q' is rate limited (2 in 60 s) for another ")
-    await harness.store.close("q", 300.0)
+    answer = await why(harness.store, ref)
+    assert answer.startswith("Queue 'q' is rate limited (2 in 60 s) for another ")
+    await harness.store.give_back("q", close_for=300.0)
     assert "for another 5 min: a handler was told to wait so long" in await why(harness.store, ref)
 
     await alive(harness.store, limits={"q": {"limit": 1}})
@@ -79,14 +85,14 @@ async def test_jobs_that_came_together_stand_in_their_order(harness: Harness) ->
     await enqueued(harness.store, 2, queue="other")
     refs = await enqueued(harness.store, 3)
 
-    assert [await harness.store.place(ref) for ref in refs] == [0, 1, 2]
+    assert [await ahead(harness.store, ref) for ref in refs] == [0, 1, 2]
 
 
 async def test_an_edit_moves_a_waiting_job_in_line(harness: Harness) -> None:
     first, second = await enqueued(harness.store, 2)
 
     assert await harness.store.edit([second], priority=9) == 1
-    assert [await harness.store.place(ref) for ref in (first, second)] == [1, 0]
+    assert [await ahead(harness.store, ref) for ref in (first, second)] == [1, 0]
     assert [job.id for job in await leased(harness.store, 2)] == [second.id, first.id]
 
 
@@ -122,17 +128,42 @@ async def test_an_edit_of_nothing_changes_nothing(harness: Harness) -> None:
 
 
 async def test_a_bucket_can_be_looked_at_without_taking_from_it(harness: Harness) -> None:
-    assert await harness.store.bucket("b") == (0, 0.0, 0.0)
+    assert await harness.store.take("b") == Grant()
     await harness.store.take("b", 2, 5, 60.0)
-    await harness.store.close("b", 30.0)
-    out, first_back, closed_for = await harness.store.bucket("b")
-    assert out == 2
-    assert first_back == pytest.approx(60, abs=10)
-    assert closed_for == pytest.approx(30, abs=10)
+    await harness.store.give_back("b", close_for=30.0)
+    standing = await harness.store.take("b")
+    assert (standing.granted, standing.out) == (0, 2)
+    assert standing.first_back == pytest.approx(60, abs=10)
+    assert standing.closed_for == pytest.approx(30, abs=10)
+    assert (await harness.store.take("b", 0, 5, 60.0)).out == 2
     await harness.age(31)
     assert (await harness.store.take("b", 5, 5, 60.0)).granted == 3
     await harness.age(61)
-    assert await harness.store.bucket("b") == (0, 0.0, 0.0)
+    assert await harness.store.take("b") == Grant()
+
+
+async def test_a_grant_says_how_things_stand_with_the_bucket_after_it(harness: Harness) -> None:
+    first = await harness.store.take("b", 2, 5, 60.0)
+    assert (first.granted, first.out, first.closed_for) == (2, 2, 0.0)
+    assert first.first_back == pytest.approx(60, abs=1)
+    await harness.age(20)
+    second = await harness.store.take("b", 5, 5, 60.0)
+    assert (second.granted, second.out) == (3, 5)
+    assert second.wait == second.first_back == pytest.approx(40, abs=10)
+    await harness.store.give_back("b", close_for=90.0)
+    closed = await harness.store.take("b", 1, 5, 60.0)
+    assert (closed.granted, closed.out) == (0, 5)
+    assert closed.first_back == pytest.approx(40, abs=10)
+    assert closed.wait == closed.closed_for == pytest.approx(90, abs=10)
+
+
+async def test_tokens_are_given_back_and_the_bucket_closed_in_one_step(harness: Harness) -> None:
+    grant = await harness.store.take("b", 3, 5, 60.0)
+    await harness.store.give_back("b", 2, grant.stamp, close_for=30.0)
+
+    standing = await (await harness.another()).take("b")
+    assert standing.out == 1
+    assert standing.closed_for == pytest.approx(30, abs=10)
 
 
 async def test_how_long_the_next_in_line_has_waited_is_known(harness: Harness) -> None:
@@ -150,9 +181,29 @@ async def test_a_store_in_use_breaks_no_rule(harness: Harness) -> None:
     await harness.store.settle([failed(job.lease, trouble())])
     await leased(harness.store)
 
-    assert await harness.store.verify() == []
+    assert await broken_rules(harness.store) == []
     levels = {finding.level for finding in await harness.store.checkup()}
     assert "failure" not in levels
+
+
+async def test_verify_reports_no_job_that_changes_while_it_reads(harness: Harness) -> None:
+    store, verifier = harness.store, await harness.another()
+    await enqueued(store, 40)
+
+    async def churn(owner: str) -> None:
+        for _ in range(8):
+            jobs = await leased(store, 10, owner=owner)
+            halves = [completed(job.lease) for job in jobs[::2]], [released(job.lease) for job in jobs[1::2]]
+            for outcomes in halves:
+                await store.settle(outcomes)
+            await store.requeue(Filter(status=Status.COMPLETED))
+
+    changing = asyncio.gather(*(churn(f"w{number}") for number in range(4)))
+    reported: list[str] = []
+    while not changing.done():
+        reported += await broken_rules(verifier)
+    await changing
+    assert reported == []
 
 
 async def test_those_that_stand_before_a_job_are_counted_whatever_their_priority(harness: Harness) -> None:
@@ -162,6 +213,6 @@ async def test_those_that_stand_before_a_job_are_counted_whatever_their_priority
     ]
     await enqueued(store, 1, delay=60.0, priority=9)  # it does not stand there yet
 
-    assert [await store.place(ref) for ref in refs] == [2, 3, 1, 0]
+    assert [await ahead(store, ref) for ref in refs] == [2, 3, 1, 0]
     await leased(store, 1)
-    assert [await store.place(ref) for ref in refs[:3]] == [1, 2, 0]
+    assert [await ahead(store, ref) for ref in refs[:3]] == [1, 2, 0]

@@ -19,11 +19,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from unstuck.model import Beat, Filter, Lease, Outcome, Ref, Worker, completed, failed, released, retried
-from unstuck.store import Share
-from unstuck.testing.conformance.given import new, trouble
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.job import Lease, Ref
+from unstuck.protocol.leases import Beat, Recovery, Share
+from unstuck.protocol.operators import Filter
+from unstuck.protocol.outcome import Outcome, completed, failed, released, retried
+from unstuck.testing.conformance.given import counts, new, trouble
 from unstuck.testing.conformance.reference import Model
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 T = TypeVar("T")
 # Leases and delays end in the middle of a step of time, and a point of priority is half of one: nothing ends or overtakes
@@ -34,7 +37,7 @@ HOLD = 3.5 * STEP
 DELAYS = (0.0, 0.0, 0.0, 2.5 * STEP, 9.5 * STEP)
 PASSING = (STEP, 4 * STEP, 10 * STEP, 10 * STEP)
 EXAMPLES = int(os.environ.get("UNSTUCK_EXAMPLES", "60"))
-ENDINGS = ("completed", "failed", "retried", "crashed", "released", "released", "halted")
+ENDINGS = ("completed", "failed", "retried", "crashed", "released", "released", "exhausted", "halted")
 OPERATIONS = ("cancel", "requeue", "requeue", "delete", "pause", "resume", "resume")
 STEPS = (
     *("enqueue",) * 3,
@@ -48,7 +51,7 @@ STEPS = (
 )
 LANES = (None, None, "x", "y", "z")
 BACK = st.one_of(st.integers(0, 3), st.integers(0, 30))  # young leases often, old ones, too
-NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)  # what the store is told for the slot of the model's now
+NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)  # what the store is given for the slot of the model's now
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
@@ -83,39 +86,42 @@ class StoreMachine(RuleBasedStateMachine):
     def lease(self, draw: Draw) -> None:
         limit, owner = draw(st.integers(1, 4)), draw(st.sampled_from(["ann", "bob"]))
         at_a_time, per_lane = (draw(st.sampled_from([None, None, 1, 3])) for _ in range(2))
-        share = Share(LEASE, limit, at_a_time, per_lane)
+        share = Share(LEASE, limit, at_a_time, per_lane, only_new=draw(st.sampled_from([False, False, True])))
         leasable = self.model.leasable(share)
         jobs = self._do(self.store.lease({self.queue: share}, limit, owner))
-        assert len(jobs) == leasable
+        assert len(jobs) in leasable
         for job in jobs:
+            assert not share.only_new or self.model.new(self.model.rows[job.id]), "somebody had it before"
             assert self.model.room(share)[job.lane], "a lane got more than allowed"
             self.model.lease(job.lease, owner, LEASE)
             self.leases.append(job.lease)
         if per_lane is None:
-            ranks = [self.model.rows[job.id].rank for job in jobs]
-            left = [row.rank for row in self.model.due()]
-            assert not ranks or not left or max(ranks) <= min(left) + 1.0, "a job was passed over"
-        else:
+            taken = [self.model.rows[job.id] for job in jobs]
+            left = [row for row in self.model.due() if not share.only_new or self.model.new(row)]
+            assert not any(row.before(other) for row in left for other in taken), "a job was passed over"
+        elif not share.only_new:
             running = self.model.running()
             turns = [running[job.lane] - 1 for job in jobs if job.lane is not None]
-            left = [running[lane] for lane in self.model.room(share) if lane is not None]
-            assert not turns or not left or max(turns) <= min(left), "a lane was passed over"
+            rest = [running[lane] for lane in self.model.room(share) if lane is not None]
+            assert not turns or not rest or max(turns) <= min(rest), "a lane was passed over"
 
     def heartbeat(self, draw: Draw) -> None:
         backs = draw(_some(BACK))
         leases = list(dict.fromkeys(self._granted(back) for back in backs if self.leases))
-        answer = self._do(self.store.heartbeat(Worker(id="nobody"), [Beat(lease, LEASE) for lease in leases]))
+        answer = self._do(
+            self.store.heartbeat(WorkerInfo(id="nobody"), [Beat(lease, LEASE) for lease in leases])
+        )
         assert answer.verdicts == {lease: self.model.beat(lease, LEASE) for lease in leases}
 
     def settle(self, draw: Draw) -> None:
-        said = draw(_some(st.tuples(BACK, st.sampled_from(ENDINGS), st.sampled_from(DELAYS))))
-        outcomes = [_ending(self._granted(back), kind, delay) for back, kind, delay in said if self.leases]
+        chosen = draw(_some(st.tuples(BACK, st.sampled_from(ENDINGS), st.sampled_from(DELAYS))))
+        outcomes = [_ending(self._granted(back), kind, delay) for back, kind, delay in chosen if self.leases]
         assert self._do(self.store.settle(outcomes)) == [self.model.settle(outcome) for outcome in outcomes]
 
     def reclaim(self, draw: Draw) -> None:
         limit = draw(st.integers(1, 4))
         lapsed = self.model.lapsed()
-        taken = self._do(self.store.reclaim([self.queue], HOLD, limit, "reaper"))
+        taken = self._do(self.store.reclaim(Recovery("reaper", HOLD, limit, queues=[self.queue])))
         assert len(taken.jobs) == min(limit, len(lapsed))
         for job in taken.jobs:
             self.model.reclaim(job.lease, "reaper", HOLD)
@@ -142,10 +148,11 @@ class StoreMachine(RuleBasedStateMachine):
                 assert self._do(self.store.delete(which)) == self.model.delete(id_)
             case "pause":
                 self._do(self.store.pause(self.queue, "the machine says so"))
-                self.model.paused = True
+                self.model.paused = "the machine says so"
             case _:
-                assert self._do(self.store.resume(self.queue)) == self.model.paused
-                self.model.paused = False
+                of = self._do(counts(self.store, self.queue))
+                assert (of.paused, of.halted) == (self.model.paused, self.model.halted)
+                assert self._do(self.store.resume(self.queue)) == self.model.resume()
 
     def tick(self, draw: Draw) -> None:
         name = f"{self.queue}-{draw(st.sampled_from('ab'))}"
@@ -166,7 +173,7 @@ class StoreMachine(RuleBasedStateMachine):
         }
         for job in jobs:
             assert 0 <= job.crashes <= job.attempts
-        slots = self._do(self.store.slots())
+        slots = self._do(self.store.fleet()).slots
         assert {name: slot for name, slot in slots.items() if name.startswith(f"{self.queue}-")} == {
             name: NOON + timedelta(seconds=slot - self.model.now) for name, slot in self.model.slots.items()
         }
@@ -199,7 +206,9 @@ def _ending(lease: Lease, kind: str, delay: float) -> Outcome:
         case "crashed":
             return retried(lease, trouble(), delay, crashed=True)
         case "halted":
-            return failed(lease, trouble(), pause="the machine is broken")
+            return failed(lease, trouble(), halt="the machine is broken")
+        case "exhausted":
+            return released(lease, delay, pause="the quota is exhausted")
         case _:
             return released(lease, delay)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from unstuck.jobs import Jobs
-from unstuck.model import Beat, Filter, Status, Verdict, Worker, completed, released, retried
+from unstuck.operations.jobs import Jobs
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.job import Status
+from unstuck.protocol.leases import Beat, Verdict
+from unstuck.protocol.operators import Filter
+from unstuck.protocol.outcome import completed, released, retried
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, one_leased, states, trouble
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 async def test_a_cancelled_job_is_failed_but_no_dead_letter(harness: Harness) -> None:
@@ -30,7 +34,7 @@ async def test_cancelling_a_running_job_takes_its_lease(harness: Harness) -> Non
 
     assert await harness.store.cancel([job.ref]) == 1
 
-    answer = await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0)])
+    answer = await harness.store.heartbeat(WorkerInfo(id="w"), [Beat(job.lease, 60.0)])
     assert answer.verdicts == {job.lease: Verdict.CANCELLED}
     assert [str(one) for one in await harness.store.settle([completed(job.lease, "late")])] == ["lost"]
     stored = await look(harness.store, job.ref)
@@ -74,6 +78,15 @@ async def test_a_second_pause_takes_the_new_reason(harness: Harness) -> None:
     assert [event.data["details"] for event in await harness.store.events() if event.type == "paused"] == [
         {"why": why} for why in ("first", "second", "third")
     ]
+
+
+async def test_a_pause_whose_reason_begins_with_critical_is_just_a_pause(harness: Harness) -> None:
+    await harness.store.pause("q", "CRITICAL fix is being deployed")
+
+    of = await counts(harness.store)
+    assert of.paused == "CRITICAL fix is being deployed"
+    assert not of.halted
+    assert (await Jobs(harness.store).get_health_status()).status != "CRITICAL"
 
 
 async def test_a_queue_that_was_resumed_can_be_paused_again_for_another_reason(harness: Harness) -> None:

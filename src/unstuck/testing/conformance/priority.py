@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from unstuck.model import Filter, NewJob, Status, completed
+from unstuck.protocol.job import NewJob, Status
+from unstuck.protocol.operators import Filter
+from unstuck.protocol.outcome import completed
 from unstuck.testing.conformance.given import enqueued, leased, new
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 @pytest.mark.accepts("MQ-030", "MQ-031")

@@ -10,10 +10,13 @@ from collections import Counter
 
 import pytest
 
-from unstuck.model import Beat, Lease, Settled, Status, Verdict, Worker, completed, released, retried
-from unstuck.reaper import Reaper
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.job import Lease, Status
+from unstuck.protocol.leases import Beat, Verdict
+from unstuck.protocol.outcome import Settled, completed, released, retried
+from unstuck.recovery.reaper import Reaper
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, new, one_leased, states, trouble
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 CLIENTS = 6
 
@@ -38,7 +41,7 @@ async def test_many_leasers_get_disjoint_sets_and_nothing_is_left(harness: Harne
 _LEASER = """
 import asyncio, json, sys
 from unstuck import open_store
-from unstuck.store import Share
+from unstuck.protocol.leases import Share
 
 async def main(url, owner):
     async with open_store(url) as store:
@@ -120,7 +123,7 @@ async def test_beats_and_settles_that_cross_never_block_or_resurrect(harness: Ha
 
     async def beat() -> None:
         for _ in range(20):
-            await other.heartbeat(Worker(id="w"), [Beat(lease, 60.0) for lease in reversed(leases)])
+            await other.heartbeat(WorkerInfo(id="w"), [Beat(lease, 60.0) for lease in reversed(leases)])
 
     async def settle() -> None:
         for start in range(0, 60, 6):
@@ -138,16 +141,16 @@ async def test_a_beat_and_a_recovery_at_the_same_moment_agree_on_one_winner(harn
     other = await harness.another()
 
     async def beat() -> dict[Lease, Verdict]:
-        said: dict[Lease, Verdict] = {}
+        answers: dict[Lease, Verdict] = {}
         for start in range(0, 40, 4):
             beats = [Beat(lease, 60.0) for lease in leases[start : start + 4]]
-            said |= (await other.heartbeat(Worker(id="w"), beats)).verdicts
-        return said
+            answers |= (await other.heartbeat(WorkerInfo(id="w"), beats)).verdicts
+        return answers
 
-    said, reaped = await asyncio.gather(beat(), Reaper(harness.store).recover())
+    answers, reaped = await asyncio.gather(beat(), Reaper(harness.store).recover())
 
-    lost = {lease.id for lease, verdict in said.items() if verdict is Verdict.LOST}
-    assert set(said) == set(leases)
+    lost = {lease.id for lease, verdict in answers.items() if verdict is Verdict.LOST}
+    assert set(answers) == set(leases)
     assert lost == {outcome.lease.id for outcome in reaped}
     of = await counts(harness.store)
     assert (of.processing, of.pending) == (40 - len(lost), len(lost))
@@ -224,7 +227,7 @@ async def test_the_same_worker_name_on_two_leases_of_one_job_does_not_confuse(ha
     [second] = await leased(harness.store, owner="twin")
 
     answer = await harness.store.heartbeat(
-        Worker(id="twin"), [Beat(first.lease, 60.0), Beat(second.lease, 60.0)]
+        WorkerInfo(id="twin"), [Beat(first.lease, 60.0), Beat(second.lease, 60.0)]
     )
 
     assert answer.verdicts == {first.lease: Verdict.LOST, second.lease: Verdict.HELD}

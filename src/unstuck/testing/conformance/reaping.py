@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import pytest
 
-from unstuck.app import Unstuck
-from unstuck.errors import StoreUnavailable
-from unstuck.model import Status
-from unstuck.reaper import Reaper
-from unstuck.store import Store
-from unstuck.testing.conformance.given import counts, leased, look, one_leased, states
-from unstuck.testing.harness import Harness
-from unstuck.worker import Worker
+from unstuck.app.app import Unstuck
+from unstuck.protocol.errors import StoreUnavailable
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.ids import reaper_of
+from unstuck.protocol.job import Status
+from unstuck.protocol.leases import Reclaimed, Recovery
+from unstuck.protocol.outcome import retried
+from unstuck.protocol.store import Store
+from unstuck.recovery.processes import identity
+from unstuck.recovery.reaper import HOLD, Reaper
+from unstuck.testing.conformance.given import (
+    counts,
+    enqueued,
+    leased,
+    look,
+    one_leased,
+    states,
+    trouble,
+)
+from unstuck.testing.harnesses.harness import Harness
+from unstuck.worker.worker import Worker
 
 
 @pytest.mark.accepts("REC-007", "REC-052")
@@ -109,7 +123,8 @@ async def test_after_an_outage_live_workers_get_the_time_to_speak(harness: Harne
     ailing = _Ailing(harness.store, 0)
     reaper = Reaper(ailing)  # type: ignore[arg-type]
     await reaper.recover()
-    reaper._answered -= 100.0  # noqa: SLF001 - the outage began 100 s ago, and the lease ran out in it
+    # The outage began 100 s ago, and the lease ran out in it.
+    reaper._availability._recovered = time.monotonic() - 100.0  # noqa: SLF001
     await harness.age(101)
     ailing.failures = 1
     with pytest.raises(StoreUnavailable):
@@ -117,7 +132,72 @@ async def test_after_an_outage_live_workers_get_the_time_to_speak(harness: Harne
 
     assert await reaper.recover() == []
     assert (await look(harness.store, job.ref)).status is Status.PROCESSING
-    await harness.age(61)
-    # What is still silent a lease later is recovered: the outage is over for 61 s more of the store's time.
-    reaper._blind[0] = (reaper._blind[0][0] - 61, reaper._blind[0][1] - 61)  # noqa: SLF001
+    await harness.age(600)
+    # What is still silent long after is recovered: the outage has been over for 600 s more of the store's time.
+    blind = reaper._availability._blind  # noqa: SLF001
+    older = [(since - 600, until - 600) for since, until in blind]
+    blind.clear()
+    blind.extend(older)
     assert len(await reaper.recover()) == 1
+
+
+async def test_what_a_dead_workers_reaper_had_taken_over_is_not_waited_for(harness: Harness) -> None:
+    """It was killed between taking a lease over and ending it."""
+    job = await one_leased(harness.store, owner="first")
+    gone = f"{identity().rpartition('/')[0]}/1"  # had our pid, and began at another time
+    await harness.store.heartbeat(WorkerInfo(id="second", host="h", pid=7, identity=gone), [])
+    await harness.store.reclaim(Recovery(reaper_of("second"), HOLD, 10, of=["first"]))
+
+    await Reaper(harness.store).recover_dead()
+
+    found = await look(harness.store, job.ref)
+    assert (found.status, found.attempts, found.crashes) == (Status.PENDING, 1, 1)
+
+
+async def test_workers_that_left_are_not_looked_for_and_the_dead_all_at_once(harness: Harness) -> None:
+    gone = f"{identity().rpartition('/')[0]}/1"
+    for number in range(6):
+        facts = WorkerInfo(id=f"w{number}", host="h", pid=7, identity=gone, left=number < 3)
+        await harness.store.heartbeat(facts, [])
+    counted = _Counted(harness.store)
+    reaper = Reaper(counted)  # type: ignore[arg-type]
+    await reaper.recover_dead()
+    await reaper.recover_dead()
+
+    assert counted.reclaims == [[*(f"w{n}" for n in (3, 4, 5)), *(reaper_of(f"w{n}") for n in (3, 4, 5))]]
+
+
+async def test_a_retry_does_not_wait_out_a_clock_that_was_put_back(harness: Harness) -> None:
+    await enqueued(harness.store, 2)
+    jobs = await leased(harness.store, 2)
+    await harness.store.settle([retried(job.lease, trouble(), 300.0) for job in jobs])
+    [promised] = await enqueued(harness.store, delay=300.0)
+    reaper = Reaper(harness.store)
+    await reaper.recover()
+    await harness.age(-7200)
+    later = (await look(harness.store, promised)).run_at
+    reaper._availability._looked = (  # noqa: SLF001 - its clock was two hours ahead, then
+        reaper._availability._looked[0], reaper._availability._looked[1] + 7200.0  # type: ignore[index] # noqa: SLF001
+    )  # fmt: skip
+    for _ in range(2):  # a second one, also of another process, finds nothing to do
+        await reaper.recover()
+        reaper._availability.put_back = True  # noqa: SLF001
+    now = (await harness.store.clock()).now
+
+    for job in jobs:
+        waits = (await look(harness.store, job.ref)).run_at - now
+        assert waits.total_seconds() == pytest.approx(300.0, abs=30.0)
+    assert (await look(harness.store, promised)).run_at == later, "that time may be somebody's promise"
+
+
+class _Counted:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.reclaims: list[list[str]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def reclaim(self, recovery: Recovery) -> Reclaimed:
+        self.reclaims.append(sorted(recovery.of or (), key=lambda owner: (len(owner), owner)))
+        return await self._store.reclaim(recovery)

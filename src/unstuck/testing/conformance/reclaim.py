@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
-from unstuck.model import Beat, Settled, Status, Verdict, Worker, completed, retried
-from unstuck.reaper import Reaper
-from unstuck.store import Blind, Reclaimed
+from unstuck.protocol.availability import Blind
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.job import Status
+from unstuck.protocol.leases import Beat, Reclaimed, Recovery, Verdict
+from unstuck.protocol.outcome import Settled, completed, retried
+from unstuck.recovery.reaper import Reaper
 from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, trouble
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 async def reclaim(harness: Harness, limit: int = 100, **how: object) -> Reclaimed:
-    return await harness.store.reclaim(None, 30.0, limit, "reaper", **how)  # type: ignore[arg-type]
+    return await harness.store.reclaim(Recovery("reaper", 30.0, limit, **how))  # type: ignore[arg-type]
 
 
 @pytest.mark.accepts("EMB-071", "EMB-078")
@@ -44,7 +49,7 @@ async def test_taking_over_raises_the_fence_and_leaves_the_counters(harness: Har
 
 async def test_the_job_is_shown_as_it_was(harness: Harness) -> None:
     job = await one_leased(harness.store, owner="silent")
-    await harness.store.heartbeat(Worker(id="silent"), [Beat(job.lease, 60.0, progress=0.5, stage="asr")])
+    await harness.store.heartbeat(WorkerInfo(id="silent"), [Beat(job.lease, 60.0, progress=0.5, stage="asr")])
     await harness.age(61)
     before = await look(harness.store, job.ref)
 
@@ -58,12 +63,12 @@ async def test_the_job_is_shown_as_it_was(harness: Harness) -> None:
 async def test_beat_first_and_the_reaper_skips_reaper_first_and_the_beat_is_told(harness: Harness) -> None:
     first = await one_leased(harness.store)
     await harness.age(61)
-    await harness.store.heartbeat(Worker(id="w"), [Beat(first.lease, 60.0)])
+    await harness.store.heartbeat(WorkerInfo(id="w"), [Beat(first.lease, 60.0)])
     assert (await reclaim(harness)).jobs == []
 
     await harness.age(61)
     [taken] = (await reclaim(harness)).jobs
-    answer = await harness.store.heartbeat(Worker(id="w"), [Beat(first.lease, 60.0)])
+    answer = await harness.store.heartbeat(WorkerInfo(id="w"), [Beat(first.lease, 60.0)])
     assert answer.verdicts == {first.lease: Verdict.LOST}
     assert (await look(harness.store, first.ref)).lease == taken.lease
 
@@ -94,7 +99,7 @@ async def test_a_second_recovery_or_beat_changes_nothing_more(harness: Harness) 
     answers, seen = [], []
     for _ in range(2):
         beats = [Beat(held.lease, 60.0, progress=0.5), Beat(lost.lease, 60.0)]
-        answers.append((await harness.store.heartbeat(Worker(id="w"), beats)).verdicts)
+        answers.append((await harness.store.heartbeat(WorkerInfo(id="w"), beats)).verdicts)
         job = await look(harness.store, held.ref)
         assert job.lease_until
         assert job.heartbeat_at
@@ -140,8 +145,8 @@ async def test_only_the_queues_that_were_named(harness: Harness) -> None:
     await one_leased(harness.store)
     await harness.age(61)
 
-    assert (await harness.store.reclaim(["other"], 30.0, 10, "reaper")).jobs == []
-    assert len((await harness.store.reclaim(["other", "q"], 30.0, 10, "reaper")).jobs) == 1
+    assert (await harness.store.reclaim(Recovery("reaper", 30.0, 10, queues=["other"]))).jobs == []
+    assert len((await harness.store.reclaim(Recovery("reaper", 30.0, 10, queues=["other", "q"]))).jobs) == 1
 
 
 async def test_the_leases_of_a_dead_owner_are_taken_at_once(harness: Harness) -> None:
@@ -151,9 +156,19 @@ async def test_the_leases_of_a_dead_owner_are_taken_at_once(harness: Harness) ->
     dead = await leased(harness.store, 2, owner="dead")
     await leased(harness.store, 1, owner="alive")
 
-    taken = await reclaim(harness, of="dead")
+    taken = await reclaim(harness, of=["dead"])
 
     assert {job.ref for job in taken.jobs} == {job.ref for job in dead}
+
+
+async def test_the_leases_of_several_dead_owners_are_taken_in_one_call(harness: Harness) -> None:
+    await enqueued(harness.store, 4)
+    dead = [*await leased(harness.store, 1, owner="one"), *await leased(harness.store, 2, owner="another")]
+    await leased(harness.store, 1, owner="alive")
+
+    taken = await reclaim(harness, of=["one", "another", "nobody"])
+
+    assert {(job.ref, job.owner) for job in taken.jobs} == {(job.ref, job.owner) for job in dead}
 
 
 async def test_it_tells_when_the_next_lease_ends(harness: Harness) -> None:
@@ -185,6 +200,22 @@ async def test_time_in_which_nobody_could_beat_does_not_count(harness: Harness) 
     await harness.age(15)  # 65 s of hearing
     taken = await reclaim(harness, blind=[Blind(105.0, 35.0)])
     assert [found.ref for found in taken.jobs] == [job.ref]
+
+
+async def test_time_after_the_clock_was_read_does_not_count(harness: Harness) -> None:
+    """Whoever waited for a lock, or on a line that was cut, may come first when all can be heard again."""
+    clock = await harness.store.clock()
+    job = await one_leased(harness.store, seconds=60.0)
+    await harness.age(61)
+
+    long_ago, later = clock.now - timedelta(seconds=30), clock.now + timedelta(hours=1)
+    assert (await reclaim(harness, as_of=long_ago)).jobs == []
+    blind = [Blind(10.0, 1.0)]  # before it was read: 9 s more
+    assert (await reclaim(harness, as_of=clock.now + timedelta(seconds=5), blind=blind)).jobs == []
+    found = await reclaim(harness, as_of=later)  # a clock that was put back meanwhile ends no lease early
+    assert [taken.ref for taken in found.jobs] == [job.ref]
+    await one_leased(harness.store, seconds=60.0)
+    assert (await reclaim(harness, as_of=later)).jobs == []
 
 
 async def test_blindness_before_the_last_beat_changes_nothing(harness: Harness) -> None:
@@ -219,7 +250,7 @@ async def test_a_job_without_a_lease_is_first_given_one_then_reaped(harness: Har
     await harness.age(3700)
     assert [taken.ref for taken in (await reclaim(harness, grace=3600.0)).jobs] == [job.ref]
     [adopted] = [event for event in await harness.store.events(job=job.ref) if event.type == "reaper:adopted"]
-    assert adopted.data["details"] == {"owner": "w"}, "who holds it is not told"
+    assert adopted.data["details"] == {"owner": "w"}, "the event does not name who holds it"
 
 
 async def test_a_lease_from_the_future_is_cut_to_its_own_length(harness: Harness) -> None:

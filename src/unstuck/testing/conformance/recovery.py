@@ -6,22 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from unstuck.jobs import Jobs
-from unstuck.model import (
-    Beat,
-    Outcome,
-    Settled,
-    Status,
-    Verdict,
-    Worker,
-    completed,
-    retried,
-)
-from unstuck.reaper import Reaper
-from unstuck.retry import crash_fate, fate
-from unstuck.store import Store
+from unstuck.operations.jobs import Jobs
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.job import Status
+from unstuck.protocol.leases import Beat, Verdict
+from unstuck.protocol.outcome import Outcome, Settled, completed, retried
+from unstuck.protocol.retry import crash_fate, fate
+from unstuck.protocol.store import Store
+from unstuck.recovery.reaper import Reaper
 from unstuck.testing.conformance.given import counts, enqueued, leased, look, one_leased, states, trouble
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 TICK = timedelta(milliseconds=2)  # of a store's clock, for those that round
 
@@ -73,7 +67,7 @@ async def test_a_live_lease_is_left_alone(harness: Harness) -> None:
         assert await leased(await harness.another(), owner="other") == []
         assert await look(harness.store, job.ref) == before
         assert (before.status, before.lease) == (Status.PROCESSING, job.lease)
-        await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 600.0)])
+        await harness.store.heartbeat(WorkerInfo(id="w"), [Beat(job.lease, 600.0)])
     assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
 
 
@@ -83,7 +77,7 @@ async def test_a_job_that_beats_outlives_its_lease_and_is_recovered_when_it_stop
     for _ in range(4):
         await harness.age(50)
         assert await recover(harness.store) == []
-        await harness.store.heartbeat(Worker(id="w"), [Beat(job.lease, 60.0)])
+        await harness.store.heartbeat(WorkerInfo(id="w"), [Beat(job.lease, 60.0)])
     await harness.age(61)
 
     assert len(await recover(harness.store)) == 1
@@ -175,8 +169,8 @@ async def test_each_lease_that_is_ended_has_one_event_of_its_own(harness: Harnes
 
     for refs, type_ in ((requeued, "reaper:requeued"), (failing, "reaper:failed(timeout)")):
         for ref in refs:
-            told = [event.type for event in await harness.store.events(job=ref)]
-            assert [one for one in told if one.startswith("reaper:")] == [type_]
+            types = [event.type for event in await harness.store.events(job=ref)]
+            assert [one for one in types if one.startswith("reaper:")] == [type_]
 
 
 @pytest.mark.accepts("REAP-014", "REAP-024")
@@ -230,7 +224,7 @@ async def test_a_recovered_job_is_leased_like_any_other(harness: Harness) -> Non
     assert lost.started_at
     assert job.lease_until - job.started_at == lost.lease_until - lost.started_at
     beats = [Beat(lost.lease, 60.0), Beat(job.lease, 60.0)]
-    answer = await harness.store.heartbeat(Worker(id="w"), beats)
+    answer = await harness.store.heartbeat(WorkerInfo(id="w"), beats)
     assert answer.verdicts == {lost.lease: Verdict.LOST, job.lease: Verdict.HELD}
     assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
 
@@ -256,8 +250,8 @@ async def test_one_job_through_everything_that_can_happen_to_it(
     await leased(harness.store)
     await harness.age(61)
     assert await jobs.recover_stale_jobs() == 1
-    [told] = [vars(record) for record in caplog.records if record.name == "unstuck.reaper"]
-    assert (told["recovered"], told["jobIds"]) == (1, [ref.id])
+    [record] = [vars(line) for line in caplog.records if line.name == "unstuck.reaper"]
+    assert (record["recovered"], record["jobIds"]) == (1, [ref.id])
     assert await jobs.get_queue_status() == {"pending": 1, "processing": 0, "completed": 0, "failed": 0}
 
     [job] = await leased(harness.store)

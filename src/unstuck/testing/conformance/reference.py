@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from unstuck.model import Lease, NewJob, Outcome, Settled, Status, Verdict, Word
-from unstuck.store import Share
-
-HEAD_START = 60.0
+from unstuck.protocol.job import Ending, Lease, NewJob, Status
+from unstuck.protocol.leases import Share, Verdict
+from unstuck.protocol.outcome import Outcome, Settled
 
 
 @dataclass(slots=True)
@@ -24,11 +23,16 @@ class Row:
     fence: int = 0
     owner: str | None = None
     lease_until: float = 0.0
-    settled: tuple[int, Word] | None = None
+    settled: tuple[int, Ending] | None = None
 
-    @property
-    def rank(self) -> float:
-        return self.run_at - HEAD_START * self.new.priority
+    def before(self, other: Row) -> bool:
+        """Whether it goes first on every store: as urgent and due before, or more urgent and not due later.
+
+        Of an urgent job and a plain one that waited for longer either may be first; the bound has tests of its own.
+        """
+        if self.new.priority == other.new.priority:
+            return self.run_at + 1.0 < other.run_at
+        return self.new.priority > other.new.priority and self.run_at <= other.run_at
 
 
 @dataclass(slots=True)
@@ -36,7 +40,8 @@ class Model:
     """Fences are the store's choice, so the model learns them; it only insists that they grow."""
 
     now: float = 0.0
-    paused: bool = False
+    paused: str | None = None
+    halted: str | None = None
     rows: dict[str, Row] = field(default_factory=dict)
     slots: dict[str, float] = field(default_factory=dict)
 
@@ -65,7 +70,7 @@ class Model:
         return True
 
     def due(self) -> list[Row]:
-        if self.paused:
+        if self.paused is not None or self.halted is not None:
             return []
         return [row for row in self.rows.values() if row.status is Status.PENDING and row.run_at <= self.now]
 
@@ -82,9 +87,25 @@ class Model:
                 room[lane] = max(0, min(room[lane], share.per_lane - running[lane]))
         return +room
 
-    def leasable(self, share: Share) -> int:
+    def leasable(self, share: Share) -> range:
+        """How many jobs a lease may bring. Among equals it is the store's choice which of them limits leave out."""
         free = share.limit if share.at_a_time is None else share.at_a_time - self.running().total()
-        return max(0, min(share.limit, free, self.room(share).total()))
+        most = max(0, min(share.limit, free, self.room(share).total()))
+        if not share.only_new:
+            return range(most, most + 1)
+        new = sum(self.new(row) for row in self.due())
+        reach = self.room(share).total()
+        if share.per_lane is not None:
+            reach = min(reach, share.limit)
+        if share.at_a_time is not None:
+            reach = min(reach, max(0, free))
+        least = max(0, reach - (len(self.due()) - new))
+        return range(min(share.limit, least), min(most, new) + 1)
+
+    @staticmethod
+    def new(row: Row) -> bool:
+        """Whether nobody had it before, or whoever had it has it still."""
+        return row.settled is None
 
     def lease(self, lease: Lease, owner: str, seconds: float) -> None:
         row = self.rows[lease.id]
@@ -98,7 +119,7 @@ class Model:
         if row is not None and self._holds(row, lease):
             row.lease_until = self.now + seconds
             return Verdict.HELD
-        cancelled = row is not None and row.settled is not None and row.settled[1] is Word.CANCELLED
+        cancelled = row is not None and row.settled is not None and row.settled[1] is Ending.CANCELLED
         return Verdict.CANCELLED if cancelled else Verdict.LOST
 
     def settle(self, outcome: Outcome) -> Settled:
@@ -106,17 +127,23 @@ class Model:
         if row is None:
             return Settled.LOST
         if not self._holds(row, outcome.lease):
-            same = row.settled == (outcome.lease.fence, outcome.word)
+            same = row.settled == (outcome.lease.fence, outcome.ending)
             return Settled.REPEATED if same else Settled.LOST
         row.status = outcome.status
         row.attempts -= outcome.refund
         row.crashes += outcome.crashed
         if outcome.delay:
             row.run_at = self.now + outcome.delay
-        row.settled = (row.fence, outcome.word)
+        row.settled = (row.fence, outcome.ending)
         row.owner = None
-        self.paused = self.paused or bool(outcome.pause)
+        self.paused = outcome.pause or self.paused
+        self.halted = outcome.halt or self.halted
         return Settled.APPLIED
+
+    def resume(self) -> bool:
+        stopped = self.paused is not None or self.halted is not None
+        self.paused = self.halted = None
+        return stopped
 
     def lapsed(self) -> set[str]:
         return {
@@ -133,7 +160,7 @@ class Model:
         row = self.rows[id_]
         if self._finished(row):
             return False
-        row.status, row.owner, row.settled = Status.FAILED, None, (-1, Word.CANCELLED)
+        row.status, row.owner, row.settled = Status.FAILED, None, (-1, Ending.CANCELLED)
         return True
 
     def requeue(self, id_: str) -> bool:

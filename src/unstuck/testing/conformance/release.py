@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from unstuck.jobs import Jobs
-from unstuck.model import Settled, Status, completed, released
-from unstuck.store import Store
+from unstuck.operations.jobs import Jobs
+from unstuck.protocol.job import Status
+from unstuck.protocol.outcome import Settled, completed, released
+from unstuck.protocol.store import Store
 from unstuck.testing.conformance.given import enqueued, leased, look, one_leased, states
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 @pytest.mark.accepts("REC-020", "REC-022", "REC-023")

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
-from unstuck.model import (
-    Category,
-    Filter,
-    Lease,
-    Outcome,
-    Settled,
-    Status,
-    completed,
-    failed,
-    released,
-    retried,
-)
+from unstuck.protocol.job import Category, Lease, Status
+from unstuck.protocol.leases import Recovery
+from unstuck.protocol.operators import Filter
+from unstuck.protocol.outcome import Outcome, Settled, completed, failed, released, retried
 from unstuck.testing.conformance.given import (
     counts,
     enqueued,
@@ -29,7 +22,7 @@ from unstuck.testing.conformance.given import (
     states,
     trouble,
 )
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 @pytest.mark.accepts("MQ-013", "MQ-043")
@@ -103,6 +96,53 @@ async def test_the_same_outcome_again_is_repeated_and_changes_nothing(harness: H
     assert await harness.store.settle([outcome]) == [Settled.APPLIED]
     assert await (await harness.another()).settle([outcome]) == [Settled.REPEATED]
     assert (await counts(harness.store)).totals["completed"] == 1
+
+
+BY_ENDING: dict[str, Callable[[Lease], Outcome]] = {
+    "completed": completed,
+    "retried": lambda lease: retried(lease, trouble(), 0.0),
+    "failed": lambda lease: failed(lease, trouble()),
+    "released": released,
+}
+
+
+async def test_repeated_or_lost(harness: Harness) -> None:
+    """The whole table: an outcome is repeated if the last lease that ended is this one and ended in this way, else lost."""
+    store = harness.store
+
+    async def answers(lease: Lease) -> dict[str, Settled]:
+        """What each outcome for a lease that is over is answered."""
+        return dict(
+            zip(BY_ENDING, await store.settle([end(lease) for end in BY_ENDING.values()]), strict=True)
+        )
+
+    lost = dict.fromkeys(BY_ENDING, Settled.LOST)
+    for first, end in BY_ENDING.items():
+        await enqueued(store, queue=first, max_attempts=10)
+        [job] = await leased(store, queue=first)
+        assert await store.settle([end(job.lease)]) == [Settled.APPLIED]
+        repeated = lost | {first: Settled.REPEATED}
+        assert await answers(job.lease) == repeated
+        for other in (-1, 1):
+            assert await answers(job.lease._replace(fence=job.fence + other)) == lost
+        if (await look(store, job.ref)).finished_at is not None:
+            await store.requeue(Filter(queue=first))
+            assert await answers(job.lease) == repeated, "the job waits"
+        [again] = await leased(store, queue=first)
+        assert await answers(job.lease) == repeated, "the next lease is held"
+        await store.settle([completed(again.lease)])
+        assert await answers(job.lease) == lost, "the next lease ended, too"
+        assert await answers(again.lease) == lost | {"completed": Settled.REPEATED}
+        await store.delete(Filter(queue=first))
+        assert await answers(again.lease) == lost, "there is no such job any more"
+
+    taken = await one_leased(store, seconds=1.0)
+    await harness.age(60)
+    [reclaimed] = (await store.reclaim(Recovery("reaper", 30.0, 1, queues=["q"]))).jobs
+    assert await answers(taken.lease) == lost, "a reaper took it over"
+    assert await store.cancel([taken.ref]) == 1
+    for held in (taken, reclaimed):
+        assert await answers(held.lease) == lost, "it was cancelled"
 
 
 @pytest.mark.parametrize("second", ["retried", "failed", "released"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
-from unstuck.errors import StoreUnavailable
-from unstuck.model import completed
+from unstuck.protocol.errors import StoreUnavailable
+from unstuck.protocol.outcome import completed
 from unstuck.testing.conformance.given import enqueued, leased, look
-from unstuck.testing.harness import Harness
+from unstuck.testing.harnesses.harness import Harness
 
 
 async def test_a_twin_sees_and_changes_the_same_jobs(harness: Harness) -> None:
@@ -35,3 +37,18 @@ async def test_closing_a_twin_leaves_the_store_open_and_the_other_way_round(harn
 async def test_a_twin_is_not_open_until_it_is_entered(harness: Harness) -> None:
     with pytest.raises(StoreUnavailable):
         await enqueued(harness.store.twin())
+
+
+async def test_opening_and_closing_again_and_again_leaves_nothing_behind(harness: Harness) -> None:
+    async def objects(times: int) -> int:
+        for _ in range(times):
+            async with harness.store.twin() as twin:
+                await twin.migrate()
+                await twin.count()
+        gc.collect()
+        return len(gc.get_objects())
+
+    before = await objects(3)
+
+    # Not many per opening: a driver's timers that were cancelled stay until their time has come.
+    assert await objects(20) - before < 20 * 12

@@ -1,0 +1,343 @@
+"""Unstuck: an application's tasks and its store. Register tasks, enqueue jobs, follow them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from weakref import WeakKeyDictionary
+
+from unstuck.app.call import Call
+from unstuck.app.handle import Handle, SyncHandle
+from unstuck.app.handler import Handler
+from unstuck.app.hooks import Lifespan, Middleware, check_lifespan
+from unstuck.app.schedule import CatchUp, Schedule
+from unstuck.app.sync import portal
+from unstuck.app.sync_jobs import SyncJobs
+from unstuck.app.task import BatchDecorator, Decorator, QueueOptions, Task, TaskFunction, TaskOptions
+from unstuck.config.checks import queue_name, shown, task_name, whole
+from unstuck.config.policy import Policy, Retry, must_agree
+from unstuck.operations.jobs import Jobs
+from unstuck.operations.new_job import retry_policy
+from unstuck.operations.store_urls import store_url
+from unstuck.protocol.errors import ConfigError
+from unstuck.protocol.job import Enqueued, Job
+from unstuck.protocol.store import Store
+from unstuck.stores import joinable, open_store
+from unstuck.stores.shared.fork_guard import ForkGuard
+from unstuck.text.durations import Seconds
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Stores(dict[str, Store]):
+    """The open stores of one event loop, by their URLs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fork_guard = ForkGuard()
+        self.opening = asyncio.Lock()
+
+
+class Unstuck:
+    """A set of tasks and the store that keeps their jobs::
+
+        app = Unstuck("sqlite:///jobs.db")
+
+        @app.task(queue="mail", retry=5)
+        async def send(to: str) -> None: ...
+
+        handle = await send.enqueue("ann@example.org")
+
+    ``unstuck worker shop.tasks:app`` runs the jobs. The store is opened when it is first needed;
+    ``async with app:`` opens and closes it at a known time.
+    """
+
+    def __init__(self, store: str) -> None:
+        self.url = store
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        self.queues: dict[str, Policy] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.lifespans: list[Lifespan] = []
+        self.middlewares: list[Middleware] = []
+        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, _Stores] = WeakKeyDictionary()
+
+    @property
+    def url(self) -> str:
+        """The store's URL. A relative path means the same file after a ``chdir``."""
+        return self._url
+
+    @url.setter
+    def url(self, store: str) -> None:
+        self._url = store_url(store)  # a wrong URL is reported now, not at the first job
+
+    def queue(self, name: str, **options: Unpack[QueueOptions]) -> None:
+        """Declare the options of a queue, so that its tasks need not repeat them. Call it before they are registered.
+
+        ``app.queue("mail", lease=60, rate=Rate(20, per=60))``; see :class:`Policy`.
+        """
+        policy = _policy(options, f"queue {queue_name(name)!r}")
+        if self.queues.get(name, policy) != policy:
+            raise ConfigError(f"queue {name!r} is in use already: declare it once, before its tasks")
+        must_agree(self.queues | {name: policy})
+        self.queues[name] = policy
+
+    def tune(self, policies: Mapping[str, Policy]) -> None:
+        """Replace the policies that the code declared for queues, in this process."""
+        self.queues |= policies
+        for task in self.tasks.values():
+            task.tune(self.queues[task.queue])
+
+    @overload
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> TaskFunction[P, R, P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> TaskFunction[P, R, P, Awaitable[R]]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> TaskFunction[P, R, P, R]: ...
+    @overload
+    def task(self, function: None = None, /, **options: Unpack[TaskOptions]) -> Decorator: ...
+
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
+        """Make a task of a function: ``async def`` runs on the event loop, ``def`` in a thread.
+
+        Use it plain or with options: ``@app.task`` or ``@app.task(queue="mail", retry=5, timeout=30)``.
+        Lease, heartbeat and the other options of a queue must be the same for all tasks that share it.
+        """
+
+        def decorate(function: Callable[..., Any]) -> Task[Any, Any]:
+            return self._register(function, 0, **options)
+
+        return decorate if function is None else decorate(function)
+
+    def batch(self, size: int, **options: Unpack[TaskOptions]) -> BatchDecorator:
+        """Make a task of a function that takes up to ``size`` jobs at once: it gets a list and returns one answer for each::
+
+            @app.batch(50)
+            async def embed(texts: list[str]) -> list[float]: ...
+
+        ``embed.enqueue(text)`` adds one job. An answer that is an exception fails only its own job.
+        """
+        if callable(size):
+            raise ConfigError("@app.batch has no size: write @app.batch(50), for up to 50 jobs in one call")
+        whole("batch size", size, 1, 10_000)
+
+        def decorate(function: Callable[..., Any]) -> Task[Any, Any]:
+            return self._register(function, size, **options)
+
+        return cast(BatchDecorator, decorate)
+
+    def schedule(
+        self,
+        name: str,
+        call: Call[Any],
+        *,
+        cron: str | None = None,
+        every: Seconds | None = None,
+        tz: str = "UTC",
+        catch_up: CatchUp = "last",
+    ) -> None:
+        """Enqueue a job like ``call`` at the times of a :class:`Schedule`.
+
+        ``app.schedule("report", report.call(), cron="0 3 * * *", tz="Europe/Berlin")``
+        """
+        schedule = Schedule(name=name, call=call, cron=cron, every=every, tz=tz, catch_up=catch_up)
+        if name in self.schedules:
+            raise ConfigError(f"schedule {name!r} exists already: give one of the two another name")
+        self.schedules[name] = schedule
+
+    def lifespan(self, function: Lifespan) -> Lifespan:
+        """A decorator: workers enter this asynchronous context manager before the first job and leave it after the last."""
+        check_lifespan(function)
+        self.lifespans.append(function)
+        return function
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """A decorator: ``function(job, call_next)`` runs around every handler::
+
+            @app.middleware
+            async def timed(job: Context, call_next: Callable[[], Awaitable[Any]]) -> Any:
+                with timer(job.job.task):
+                    return await call_next()
+
+        The first one registered is the outermost.
+        """
+        self.middlewares.append(function)
+        return function
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
+        """Enqueue jobs of any tasks in one step: all of them are stored, or none."""
+        listed = _listed(calls)
+        answers = await (await self.jobs()).enqueue([call.job for call in listed])
+        return self._handles(answers, listed)
+
+    def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
+        handles = portal().run(self.enqueue_many(_listed(calls)))
+        return [SyncHandle(handle) for handle in handles]
+
+    async def enqueue_in(self, connection: Any, calls: Iterable[Call[R]]) -> list[Handle[R]]:
+        """Enqueue jobs inside the transaction of an asynchronous connection of yours, on PostgreSQL.
+
+        The jobs exist when you commit; until then nobody sees them, not even their handles. Connections and sessions
+        of psycopg, asyncpg and SQLAlchemy are supported. You end the transaction yourself.
+        """
+        store = joinable(await self.store(), self.url)
+        listed = _listed(calls)
+        answers = await store.enqueue_in(connection, [call.job for call in listed])
+        return self._handles(answers, listed)
+
+    def enqueue_in_sync(self, connection: Any, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
+        """As ``enqueue_in``, on a synchronous connection: of psycopg, psycopg2, SQLAlchemy or Django."""
+        # No warning inside an event loop: the connection itself blocks the loop, too.
+        store = joinable(portal(inside_a_loop=True).run(self.store()), self.url)
+        listed = _listed(calls)
+        answers = store.enqueue_in_sync(connection, [call.job for call in listed])
+        return [SyncHandle(handle) for handle in self._handles(answers, listed)]
+
+    def _handles(self, answers: Iterable[Enqueued], calls: Iterable[Call[R]]) -> list[Handle[R]]:
+        return [
+            Handle(self.jobs, *pair) for pair in zip(answers, (call.result for call in calls), strict=True)
+        ]
+
+    def policies(self, queues: Iterable[str] | None = None) -> dict[str, Policy]:
+        """The policies of these queues, or of all that tasks use."""
+        if isinstance(queues, str):
+            raise ConfigError(f"queues is {queues!r}: it must be a list of names, for example [{queues!r}]")
+        wanted = list(self.queues) if queues is None else list(queues)
+        if not wanted:
+            raise ConfigError("this app has no tasks: register one with @app.task before you start a worker")
+        for name in wanted:
+            if name not in self.queues:
+                known = ", ".join(sorted(self.queues))
+                raise ConfigError(f"no task of this app uses queue {name!r}: it has {known}")
+        return {name: self.queues[name] for name in wanted}
+
+    async def job(self, id: str, queue: str | None = None) -> Job:
+        """A job as the store has it; the queue is needed only where two queues have the id."""
+        return await (await self.jobs()).get(id, queue)
+
+    def job_sync(self, id: str, queue: str | None = None) -> Job:
+        return portal().run(self.job(id, queue))
+
+    async def jobs(self) -> Jobs:
+        """All that can be done with the jobs of the store, on the current event loop."""
+        return Jobs(await self.store(), self.tasks)
+
+    def jobs_sync(self) -> SyncJobs:
+        """The same for code without an event loop: every call waits for its answer. Any thread may use it."""
+        return SyncJobs(self.jobs)
+
+    async def store(self) -> Store:
+        """The open store of the current event loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._stores:
+            self._stores[loop] = _Stores()
+        stores = self._stores[loop]
+        stores.fork_guard.check()
+        if self.url not in stores:
+            async with stores.opening:
+                if self.url not in stores:
+                    stores[self.url] = await _opened(self.url)
+        return stores[self.url]
+
+    @asynccontextmanager
+    async def using(self, store: str) -> AsyncIterator[None]:
+        """Use another store for the length of a block, in all threads and event loops."""
+        own, self.url = self.url, store
+        try:
+            yield
+        finally:
+            await self.__aexit__()
+            self.url = own
+
+    async def __aenter__(self) -> Self:
+        await self.store()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the store, also where synchronous callers have opened it."""
+        here = asyncio.get_running_loop()
+        for loop, stores in list(self._stores.items()):
+            if stores.fork_guard.forked or (store := stores.pop(self.url, None)) is None:
+                continue
+            closing = store.__aexit__(None, None, None)
+            if loop is here:
+                await closing
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(closing, loop))
+            else:
+                closing.close()
+
+    def _register(
+        self,
+        function: Callable[..., Any],
+        batch: int,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        retry: Retry | int | None = None,
+        timeout: Seconds | None = None,
+        stall: Seconds | None = None,
+        isolate: bool = False,
+        strict: bool = False,
+        **options: Unpack[QueueOptions],
+    ) -> Task[Any, Any]:
+        tries = retry_policy(retry)
+        named = task_name(name or _own_name(function))
+        if named in self.tasks:
+            raise ConfigError(f"task {named!r} is registered already: give one of the two another name=")
+        known = self.queues.get(queue_name(queue))
+        policy = (
+            known
+            if known is not None and not options
+            else _policy(options, f"task {named!r}", TaskOptions.__annotations__)
+        )
+        if known is not None and (differences := known.differences(policy)):
+            raise ConfigError(
+                f"task {named!r} disagrees with the other tasks of queue {queue!r} in {', '.join(differences)}: "
+                "make them agree, or give it a queue of its own"
+            )
+        must_agree(self.queues | {queue: policy})
+        handler = Handler(function, named, batch=batch, isolate=isolate, stall=stall, strict=strict)
+        task: Task[Any, Any] = TaskFunction(self, handler, queue, policy, tries, timeout)
+        self.queues[queue] = policy
+        self.tasks[named] = task
+        return task
+
+
+def _listed(calls: Iterable[Call[R]]) -> list[Call[R]]:
+    if isinstance(calls, Call):
+        raise ConfigError("a single call is not a list of calls: write [task.call(…)]")
+    found = list(calls)
+    for call in found:
+        if not isinstance(call, Call):
+            raise ConfigError(f"{shown(call)} is not a call: give a task.call(…)")
+    return found
+
+
+def _policy(options: QueueOptions, whose: str, known: Iterable[str] = QueueOptions.__annotations__) -> Policy:
+    if unknown := sorted(options.keys() - QueueOptions.__annotations__.keys()):
+        raise ConfigError(f"{whose} has no option {unknown[0]!r}: it takes {', '.join(known)}")
+    steps: Any = options.get("lapse_backoff", ())
+    return Policy(**options | {"lapse_backoff": tuple(steps) if isinstance(steps, Sequence) else steps})
+
+
+async def _opened(url: str) -> Store:
+    store = await open_store(url).__aenter__()
+    try:
+        await store.migrate()
+    except BaseException:
+        await store.__aexit__(None, None, None)
+        raise
+    return store
+
+
+def _own_name(function: Callable[..., Any]) -> str:
+    """The function's name; a lambda or a callable object has none that could find it again."""
+    own = getattr(function, "__name__", "")
+    if not own.isidentifier():
+        raise ConfigError(f'task name {own!r} is not allowed: name the task, as in @app.task(name="send")')
+    return str(own)

@@ -1,0 +1,1 @@
+"""Policies, job options and environment variables, checked when they are made."""

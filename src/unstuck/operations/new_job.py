@@ -1,0 +1,81 @@
+"""new_job(): the one place where a job is made, whether a task is called in code or named by an interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Protocol
+
+from msgspec import Raw, structs
+
+from unstuck.config.checks import queue_name, shown, task_name
+from unstuck.config.job_options import Options
+from unstuck.config.policy import Retry
+from unstuck.protocol.errors import ConfigError, PayloadError
+from unstuck.protocol.ids import digest, keyed_id, new_id
+from unstuck.protocol.job import Json, NewJob
+from unstuck.protocol.json_text import encode
+from unstuck.text.phrases import near
+
+
+class RegisteredTask(Protocol):
+    """A task of an app, as an interface enqueues it: by name, with arguments from JSON."""
+
+    def new_job(self, arguments: Mapping[str, Json], options: Options) -> NewJob:
+        """A job of this task, with its own queue and policy; a PayloadError if the arguments do not fit it."""
+        ...
+
+
+def new_job(pattern: NewJob, payload: Raw, *, trace: str | None = None) -> NewJob:
+    """Complete a pattern, which has the task, its policy and the options of this job, with an id and the payload."""
+    if pattern.key is None:
+        return structs.replace(pattern, id=new_id(), payload=payload, trace=trace)
+    return structs.replace(
+        pattern,
+        id=keyed_id(pattern.queue, pattern.key),
+        payload=payload,
+        digest=digest(pattern.task, bytes(payload)),
+        trace=trace,
+    )
+
+
+def job_by_name(
+    tasks: Mapping[str, RegisteredTask],
+    task: str,
+    arguments: Mapping[str, Json],
+    options: Options,
+    *,
+    queue: str | None = None,
+    retry: Retry | int | None = None,
+) -> NewJob:
+    """A job of one of these tasks, or of any other, of which only the name is known: workers of the queue have its code."""
+    if not isinstance(arguments, Mapping):
+        raise PayloadError(
+            f"arguments are {shown(arguments)}: they must be a JSON object, with the name of each argument"
+        )
+    if (registered := tasks.get(task)) is not None:
+        if queue is not None or retry is not None:
+            which = "queue" if queue is not None else "retry"
+            raise ConfigError(f"task {task!r} is registered with its own {which}: leave {which} out")
+        return registered.new_job(arguments, options)
+    if tasks and queue is None:
+        hint = near(str(task), tasks) or f"it has {', '.join(sorted(tasks))}"
+        raise ConfigError(f"the app has no task {shown(task)} ({hint}); to enqueue it anyway, name its queue")
+    tries = retry_policy(retry)
+    pattern = NewJob(
+        queue=queue_name("default" if queue is None else queue),
+        task=task_name(task),
+        id="",
+        max_attempts=tries.attempts,
+        backoff=tries.backoff,
+    )
+    return new_job(structs.replace(pattern, **asdict(options)), Raw(encode(arguments, "payload")))
+
+
+def retry_policy(retry: Retry | int | None) -> Retry:
+    """What ``retry`` means: a Retry as it is, a number of attempts with the usual backoff, or all of the usual."""
+    if not isinstance(retry, Retry | int | None):
+        raise ConfigError(f"retry is {retry!r}: it must be a number of attempts or a Retry(…)")
+    if isinstance(retry, Retry):
+        return retry
+    return Retry() if retry is None else Retry(retry)

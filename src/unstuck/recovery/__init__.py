@@ -1,0 +1,1 @@
+"""Ends the leases of workers that died or fell silent."""

@@ -1,0 +1,24 @@
+// reclaim: take over leases that had run out when the reaper read the clock, the longest silent first. Blind time does not
+// count: a span in which the holder could not be heard prolongs the lease by as much of it as came after its last beat,
+// or, without one, after its end. Answers with the jobs as they were, and their new fences.
+WITH CASE WHEN $as_of < timestamp() THEN $as_of ELSE timestamp() END AS look
+MATCH (c:{label})
+USING INDEX SEEK c:{label}(lock_until)
+WHERE c.lock_until < look AND c.status = 'processing' AND c.id > '' AND ($queues IS NULL OR c.queue IN $queues)
+  AND reduce(until = c.lock_until, span IN $blind | until + CASE
+    WHEN look - span[1] <= coalesce(c.heartbeat_at, c.lock_until) THEN 0
+    WHEN look - span[0] < coalesce(c.heartbeat_at, c.lock_until)
+      THEN look - span[1] - coalesce(c.heartbeat_at, c.lock_until)
+    ELSE span[0] - span[1] END) < look
+WITH c, c.lock_until AS ended ORDER BY ended LIMIT $limit
+WITH collect({c: c, ended: ended}) AS found
+{fit}
+UNWIND found AS one
+WITH one.c AS c, one.ended AS ended ORDER BY c.id
+SET c.id = c.id
+WITH collect({c: c, ended: ended}) AS locked
+WITH locked, datetime.realtime().epochMillis AS now
+UNWIND locked AS one
+WITH one.c AS j, one.ended AS ended, now
+WHERE j.status = 'processing' AND j.lock_until = ended
+{overtake}

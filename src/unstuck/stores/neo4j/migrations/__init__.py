@@ -1,1 +1,0 @@
-"""The schema, one numbered file after the other."""

@@ -1,8 +1,0 @@
--- lapsed_of: rows that a worker of ours holds who is known to be dead, whether their leases ran out or not.
-SELECT coalesce(json_agg(found ORDER BY found.lease_until), '[]')::text FROM (
-    SELECT {facts} FROM {table} AS job
-    WHERE {status} = {processing} AND {holder} = %(of)s
-    ORDER BY {lease}
-    LIMIT %(limit)s
-    FOR UPDATE OF job SKIP LOCKED
-) AS found

@@ -1,1 +1,0 @@
-"""Pieces that several statements have in common."""

@@ -1,7 +1,0 @@
--- delete: remove finished jobs and their events, the oldest first.
--- needs: match, finished, erase
-local found = finished(ask.limit)
-for _, one in ipairs(found) do
-    erase(one.q, one.id, one.set)
-end
-return #found

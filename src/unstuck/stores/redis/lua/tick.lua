@@ -1,0 +1,15 @@
+-- tick: note that a schedule fires for a slot and enqueue its jobs, unless it did so for this or a later one.
+-- needs: line, add, outbox
+local last = tonumber(redis.call('HGET', store .. 'slots', ask.schedule) or '-inf')
+if last >= ask.slot and last ~= ask.instead_of then
+    return 0
+end
+redis.call('HSET', store .. 'slots', ask.schedule, whole(ask.slot))
+if ask.abroad then
+    leave_for_others(ask.abroad)
+end
+if ask.jobs[1] then
+    add_all(ask.jobs, ask.routine)
+    chime()
+end
+return 1

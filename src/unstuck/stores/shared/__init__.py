@@ -1,0 +1,1 @@
+"""What several stores share: URLs, listings, settling, event texts, statement files."""

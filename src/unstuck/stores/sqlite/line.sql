@@ -1,8 +1,0 @@
--- line: the head of one queue's line as pairs of rank and number, unless the queue is paused.
-SELECT json_group_array(json_array(rank, seq)) FROM (
-    SELECT rank, seq FROM job
-    WHERE queue = :queue AND rank IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM queue WHERE name = :queue AND paused_at IS NOT NULL)
-    ORDER BY rank, seq
-    LIMIT :limit
-)

@@ -1,0 +1,68 @@
+-- age: move every time that a store keeps into the past. ARGV are milliseconds, what the keys of no queue begin with
+-- (empty: leave them alone), and what those of each queue begin with. KEYS say only where all of them are.
+local by, own = tonumber(ARGV[1]), ARGV[2]
+
+local function whole(number)
+    return string.format('%.0f', number)
+end
+
+local function shift_set(key, amount)
+    local found = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    for place = 1, #found, 2 do
+        redis.call('ZADD', key, whole(found[place + 1] - amount), found[place])
+    end
+end
+
+local function shift_hash(key)
+    local found = redis.call('HGETALL', key)
+    for place = 1, #found, 2 do
+        redis.call('HSET', key, found[place], whole(found[place + 1] - by))
+    end
+end
+
+local function shift_job(key)
+    local times = {'timestamp', 'processedOn', 'finishedOn', 'run_at', 'heartbeat_at', 'error_at'}
+    for place, value in ipairs(redis.call('HMGET', key, unpack(times))) do
+        if value then
+            redis.call('HSET', key, times[place], whole(value - by))
+        end
+    end
+    local left = redis.call('PTTL', key .. ':lock')
+    if left > by then
+        redis.call('PEXPIRE', key .. ':lock', whole(left - by))
+    elseif left >= 0 then
+        redis.call('DEL', key .. ':lock')
+    end
+end
+
+for place = 3, #ARGV do
+    local base = ARGV[place]
+    for _, id in ipairs(redis.call('ZRANGE', base .. 'unstuck:all', 0, -1)) do
+        shift_job(base .. id)
+    end
+    shift_set(base .. 'delayed', by * 4096)
+    for _, set in ipairs({'completed', 'failed', 'unstuck:leases'}) do
+        shift_set(base .. set, by)
+    end
+    local later = redis.call('ZSCORE', base .. 'marker', '1')
+    if later then
+        redis.call('ZADD', base .. 'marker', whole(later - by), '1')
+    end
+    local told = base .. 'unstuck:events'
+    for _, text in ipairs(redis.call('ZRANGE', told, 0, -1)) do
+        local number, at, rest = string.match(text, '^(%d+) (%d+) (.*)$')
+        redis.call('ZREM', told, text)
+        redis.call('ZADD', told, number, number .. ' ' .. whole(at - by) .. ' ' .. rest)
+    end
+end
+if own == '' then
+    return 1
+end
+shift_set(own .. 'seen', by)
+for _, hash in ipairs({'since', 'closed', 'slots'}) do
+    shift_hash(own .. hash)
+end
+for _, key in ipairs(redis.call('KEYS', own .. 'bucket.*')) do
+    shift_set(key, by)
+end
+return 1

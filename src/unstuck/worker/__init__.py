@@ -1,0 +1,1 @@
+"""Runs jobs: leases them, calls their handlers, renews their leases and settles them."""

@@ -1,0 +1,1 @@
+"""Runs a handler in a process of its own, forked by a server that has the application imported."""

@@ -1,0 +1,108 @@
+"""Schedules as operators see them: which there are, who fires them, and which nobody does."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from support.command import Command, said
+from support.waiting import until_async
+from support.work import at_work
+
+from unstuck import Jobs, Unstuck, open_store
+from unstuck.operations.health import WORKER_SILENT
+from unstuck.operations.schedules import ScheduleStatus, firings, overdue
+from unstuck.protocol.fleet import WorkerInfo
+from unstuck.testing import SQLiteHarness
+
+pytestmark = pytest.mark.anyio
+
+SLOT = datetime(2026, 3, 29, 1, 0, tzinfo=UTC)
+LATER = SLOT + timedelta(days=1)
+EARLY, LATE = WorkerInfo(id="a", schedules=("hourly",)), WorkerInfo(id="b", schedules=("daily", "hourly"))
+
+
+def test_every_schedule_is_named_with_those_who_fire_it() -> None:
+    assert firings({"settlement": SLOT, "hourly": LATER}, [LATE, EARLY]) == [
+        ScheduleStatus("daily", None, ("b",)),
+        ScheduleStatus("hourly", LATER, ("a", "b")),
+        ScheduleStatus("settlement", SLOT, ()),
+    ]
+    assert firings({}, []) == []
+
+
+def test_overdue_is_what_fired_before_and_nobody_alive_declares() -> None:
+    slots = {"hourly": LATER, "a": LATER, "settlement": SLOT}
+
+    assert list(overdue(slots, [EARLY, LATE]).items()) == [("settlement", SLOT), ("a", LATER)]
+    assert overdue(slots, []) == slots
+    assert overdue({}, [EARLY, LATE]) == {}
+    assert overdue({"hourly": SLOT}, [WorkerInfo(id="of a queue of another app", queues=("q",)), EARLY]) == {}
+
+
+async def test_a_worker_tells_what_it_fires_until_it_ends(harness: SQLiteHarness, app: Unstuck) -> None:
+    @app.task
+    async def settle() -> None: ...
+
+    app.schedule("settlement", settle.call(), every=timedelta(days=1))
+    app.schedule("report", settle.call(), cron="0 3 * * *")
+
+    async def fired() -> dict[str, tuple[str, ...]]:
+        found = await Jobs(harness.store).schedules()
+        return {one.schedule: one.fired_by for one in found if one.last_slot}
+
+    async with at_work(app) as worker:
+        both = {"report": (worker.id,), "settlement": (worker.id,)}
+
+        async def seen() -> bool:
+            return await fired() == both
+
+        await until_async(seen, 30, "both schedules to be seen")
+    assert await fired() == {"report": (), "settlement": ()}
+
+
+async def test_who_fell_silent_fires_nothing(harness: SQLiteHarness) -> None:
+    await harness.store.tick("hourly", SLOT, [])
+    await harness.store.heartbeat(EARLY, [])
+    [one] = await Jobs(harness.store).schedules()
+    assert one.fired_by == ("a",)
+
+    await harness.age(WORKER_SILENT + 1)
+    [one] = await Jobs(harness.store).schedules()
+    assert one.fired_by == ()
+
+
+async def test_a_worker_of_a_release_that_did_not_tell_is_still_read(harness: SQLiteHarness) -> None:
+    await harness.store.heartbeat(EARLY, [])
+    harness.rows("UPDATE worker SET facts = json_remove(facts, '$.schedules')")
+    assert harness.rows("SELECT facts FROM worker WHERE facts LIKE '%schedules%'") == []
+
+    [worker] = (await harness.store.fleet()).workers
+    assert (worker.id, worker.schedules) == ("a", ())
+
+
+@pytest.mark.slow
+def test_the_command_shows_the_schedule_that_nobody_fires(run: Command, tmp_path: Path) -> None:
+    async def begin() -> None:
+        async with open_store(f"sqlite:///{tmp_path}/jobs.db") as store:
+            await store.migrate()
+            await store.tick("settlement", SLOT, [])
+            await store.tick("hourly", LATER, [])
+            for id_ in "abc":
+                await store.heartbeat(WorkerInfo(id=id_, schedules=("hourly", "new")), [])
+            await store.heartbeat(WorkerInfo(id="gone", schedules=("settlement",), left=True), [])
+
+    assert run("schedules").returncode == 2  # there is no such file yet
+    asyncio.run(begin())
+
+    assert run("schedules").stdout.splitlines() == [
+        "SCHEDULE    LAST SLOT            FIRED BY",
+        "hourly      2026-03-30 01:00:00  a, b and 1 more",
+        "new                              a, b and 1 more",
+        "settlement  2026-03-29 01:00:00  nobody",
+    ]
+    assert said(run("schedules", "--json")) == [
+        {"schedule": "hourly", "last_slot": "2026-03-30T01:00:00Z", "fired_by": ["a", "b", "c"]},
+        {"schedule": "new", "last_slot": None, "fired_by": ["a", "b", "c"]},
+        {"schedule": "settlement", "last_slot": "2026-03-29T01:00:00Z", "fired_by": []},
+    ]
