@@ -55,7 +55,7 @@ wheel: $(STAMP)/dev ## build the package
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 constraints: $(STAMP)/dev ## write down the versions that were tested
-	$(BIN)/pip freeze --exclude-editable --exclude unstuck > constraints.txt
+	$(BIN)/pip freeze --exclude-editable --exclude unstuck --exclude unstuck-memory > constraints.txt
 
 clean: ## remove what the other commands made
 	rm -rf $(VENV) $(MUTANTS) $(STAMP) dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -67,9 +67,9 @@ $(STAMP)/run: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@touch $@
 
-$(STAMP)/dev: $(STAMP)/run
+$(STAMP)/dev: $(STAMP)/run apps/memory/pyproject.toml
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[testing]' \
-		$$($(BIN)/python tools/dev_group.py)
+		--editable 'apps/memory[neo4j,openai]' $$($(BIN)/python tools/dev_group.py)
 	@touch $@
 
 # An environment of its own: mutmut does not know the pytest that was tested.

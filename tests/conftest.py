@@ -1,15 +1,13 @@
-"""What all tests share."""
+"""What the tests of the package share."""
 
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
-import hypothesis
 import pytest
-from support import arcadedb
 from support.bull import Bull
 from support.command import TASKS, Command, unstuck
-from support.neo4j import GRAPH, QUEUE, Neo4j
+from support.neo4j import Neo4j
 from support.node import NEWEST, OLDEST
 from support.postgres import FLAVOURS, Postgres
 from support.product import TABLES, Product, product
@@ -21,10 +19,6 @@ from unstuck import Unstuck, open_store
 from unstuck.protocol.store import Store
 from unstuck.testing import Harness, PostgresHarness, RedisHarness, SQLiteHarness
 
-pytest_plugins = ["support.groups", "support.summary"]
-# Hypothesis would fail an example that takes 200 ms, as any can when the machine has others to run.
-hypothesis.settings.register_profile("patient", hypothesis.settings.default, deadline=None)
-hypothesis.settings.load_profile("patient")
 # Django 6 needs Python 3.12: its tests are not there on an older one, and run on the second interpreter.
 collect_ignore = ["contrib/test_django.py"] if sys.version_info < (3, 12) else []
 
@@ -33,11 +27,6 @@ def each(flavours: Sequence[str]) -> "list[pytest.ParameterSet]":  # quoted: mut
     """Every server of a kind; all but the first are left out on further Python versions."""
     first, *others = flavours
     return [pytest.param(first), *(pytest.param(one, marks=pytest.mark.further) for one in others)]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture
@@ -65,18 +54,6 @@ async def app(harness: Harness) -> AsyncIterator[Unstuck]:
         yield app
 
 
-@pytest.fixture(scope="session")
-def pg15() -> Iterator[Postgres]:
-    with Postgres("15") as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def pg18() -> Iterator[Postgres]:
-    with Postgres("18") as server:
-        yield server
-
-
 @pytest.fixture(params=each(FLAVOURS))
 def postgres_server(request: pytest.FixtureRequest) -> Iterator[Postgres]:
     """Each PostgreSQL in turn. A test may pause, stop or kill it: the next one finds it running again."""
@@ -95,18 +72,6 @@ async def on_postgres(postgres_server: Postgres) -> AsyncIterator[PostgresHarnes
         yield harness
 
 
-@pytest.fixture(scope="session")
-def redis7() -> Iterator[Redis]:
-    with Redis("redis") as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def valkey9() -> Iterator[Redis]:
-    with Redis("valkey") as server:
-        yield server
-
-
 @pytest.fixture(params=each(REDIS_FLAVOURS))
 def redis_server(request: pytest.FixtureRequest) -> Iterator[Redis]:
     """Each Redis in turn. A test may pause, stop or kill it: the next one finds it running again."""
@@ -122,24 +87,6 @@ def redis_server(request: pytest.FixtureRequest) -> Iterator[Redis]:
 def bull(request: pytest.FixtureRequest, redis7: Redis, harness: RedisHarness, tmp_path: Path) -> Bull:
     """BullMQ on the queues of a test's store, which is on that server."""
     return Bull(request.param, redis7, harness, tmp_path / "node.log")
-
-
-@pytest.fixture(scope="session")
-def queue_server() -> Iterator[Neo4j]:
-    with Neo4j(QUEUE, password=True) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def graph_server() -> Iterator[Neo4j]:
-    with Neo4j(GRAPH) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def arcadedb_server() -> Iterator[arcadedb.ArcadeDB]:
-    with arcadedb.ArcadeDB() as server:
-        yield server
 
 
 @pytest.fixture
@@ -165,11 +112,3 @@ async def store(shop: Product) -> AsyncIterator[Store]:
     async with open_store(shop.url + TABLES) as opened:
         await opened.migrate()
         yield opened
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that names many lines proves none of them well."""
-    for item in items:
-        lines = [line for mark in item.iter_markers("accepts") for line in mark.args]
-        if len(lines) > 3:
-            raise pytest.UsageError(f"{item.nodeid} names {len(lines)} acceptance lines: at most three")

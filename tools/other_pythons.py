@@ -67,6 +67,7 @@ def main() -> int:
         flush=True,
     )
     chosen = [
+        "tests",
         "-m",
         "not slow and not further and not long",
         *(f"--ignore-glob={files}" for files in STORES_OWN),

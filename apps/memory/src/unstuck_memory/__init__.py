@@ -1,0 +1,1 @@
+"""A knowledge-graph memory whose embeddings are made by a durable queue."""

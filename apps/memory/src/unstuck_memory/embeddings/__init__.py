@@ -1,0 +1,1 @@
+"""Embeddings: what is embedded, by which model, in which jobs."""

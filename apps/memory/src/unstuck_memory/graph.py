@@ -1,0 +1,202 @@
+"""The Graph protocol: all that the memory asks of a place where a knowledge graph lives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from unstuck_memory.archive_records import ArchiveRecord
+from unstuck_memory.values import (
+    Coverage,
+    Entity,
+    EntityChange,
+    Merge,
+    NewEntity,
+    NewRelation,
+    Observations,
+    Purge,
+    Relation,
+    RelationChange,
+    RelationKey,
+    Size,
+    Version,
+)
+from unstuck_memory.vectors import Embedding, KeywordHit, Model, Vector, VectorHit
+
+
+class Lifecycle(Protocol):
+    """Opens a graph and brings it up to date."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def migrate(self) -> None:
+        """Bring the schema up to date. Additive, repeatable, safe from many processes at once."""
+
+    async def now(self) -> int:
+        """The graph's clock, in milliseconds."""
+        ...
+
+
+class Entities(Protocol):
+    """Writes entities. Every call is one transaction of local work, and answers item by item, in order.
+
+    Each change makes a new version with a later ``valid_from``; without a change there is no new version. A new version has no
+    embedding, and none of the old one's vectors is found any more.
+    """
+
+    async def create_entities(self, project: str, entities: Sequence[NewEntity]) -> list[EntityChange]:
+        """Create what has a new name; add the new observations to what exists, also twice in one call.
+
+        An existing entity keeps its type.
+        """
+        ...
+
+    async def add_observations(self, project: str, additions: Sequence[Observations]) -> list[EntityChange]:
+        """Add what an entity does not have yet and delete what is replaced, in one version.
+
+        An unknown entity, or a replaced observation that it does not have, is that item's ``problem``.
+        """
+        ...
+
+    async def delete_observations(
+        self, project: str, deletions: Sequence[Observations]
+    ) -> list[EntityChange]: ...
+
+    async def delete_entities(self, project: str, names: Sequence[str]) -> list[bool]:
+        """Archive entities and their current relations; answers which of them were there."""
+        ...
+
+    async def merge_entities(self, project: str, source: str, into: str, *, dry_run: bool = False) -> Merge:
+        """Move observations and current relations, and archive the source; ``NotFound`` if one is missing.
+
+        A relation between the two is archived. One that ``into`` has already is merged with it.
+        """
+        ...
+
+    async def purge(self, project: str, older_than: int) -> Purge:
+        """Delete archived versions whose ``valid_to`` is more than so many milliseconds ago."""
+        ...
+
+
+class Relations(Protocol):
+    """Writes relations. They connect entities, not versions: a new version of an end changes no relation."""
+
+    async def create_relations(self, project: str, relations: Sequence[NewRelation]) -> list[RelationChange]:
+        """Create relations, or state existing ones again: what is given replaces what was, and the age begins again."""
+        ...
+
+    async def update_relation(self, project: str, relation: NewRelation) -> Relation:
+        """Write a new version of an existing relation; ``NotFound`` if there is none."""
+        ...
+
+    async def delete_relations(self, project: str, keys: Sequence[RelationKey]) -> list[bool]: ...
+
+
+class Reading(Protocol):
+    """Reads a project, now or at a time. Lists are in order of names, and begin behind ``after``."""
+
+    async def get_entities(self, project: str, names: Sequence[str]) -> list[Entity]:
+        """The current versions of those that exist."""
+        ...
+
+    async def get_by_uid(self, uids: Sequence[str]) -> list[Entity]:
+        """The current versions of those that are not archived, in the order asked for."""
+        ...
+
+    async def list_entities(
+        self, project: str, limit: int, *, after: str | None = None, at: int | None = None
+    ) -> list[Entity]: ...
+
+    async def relations_of(
+        self, project: str, names: Sequence[str], *, at: int | None = None, limit: int = 1000
+    ) -> list[Relation]:
+        """Relations that have one of the names at either end."""
+        ...
+
+    async def get_relation(self, project: str, key: RelationKey) -> Relation | None: ...
+
+    async def entity_history(self, project: str, name: str) -> list[Entity]:
+        """All versions, the oldest first."""
+        ...
+
+    async def relation_history(self, project: str, key: RelationKey) -> list[Relation]: ...
+
+    async def size(self, project: str) -> Size: ...
+
+
+class Embeddings(Protocol):
+    """Keeps vectors by (model, hash of the text), and knows which entities lack them."""
+
+    async def use_model(self, model: Model) -> None:
+        """Make the model known, so that entities without its vectors are found. ``InvalidInput`` if it is known with another dimension."""
+
+    async def current(self, versions: Sequence[Version]) -> list[Entity | None]:
+        """The entities of which these versions are current, in order; None for what has moved on or is archived."""
+        ...
+
+    async def known_vectors(self, model: Model, hashes: Sequence[bytes]) -> Mapping[bytes, Vector]: ...
+
+    async def store_embeddings(self, embeddings: Sequence[Embedding]) -> list[bool]:
+        """Replace the entities' vectors of that model. False, and nothing written, if the version is not current any more
+        or a newer fence wrote already. ``InvalidInput``, and nothing written, if a vector is not what a :data:`Vector` must be.
+        """
+        ...
+
+    async def without_embeddings(
+        self, model: Model, limit: int = 10, *, project: str | None = None
+    ) -> list[Entity]:
+        """Current entities without this model's embedding, those first that have waited longest; by an index of only those.
+
+        Entities that were there before the model was known are found too: what is left to mark is marked here, in bounded steps.
+        """
+        ...
+
+    async def coverage(self, project: str, model: Model) -> Coverage: ...
+
+    async def embedding_of(self, uid: str, model: Model) -> Embedding | None:
+        """The vectors of the current version."""
+        ...
+
+
+class Search(Protocol):
+    """Finds current entities; types and project are applied before the limit."""
+
+    async def keyword(
+        self, project: str, words: Sequence[str], limit: int, *, types: Sequence[str] | None = None
+    ) -> list[KeywordHit]:
+        """Entities that have any of the words in name, type or observations, the best first.
+
+        Words are text, whatever characters they have. What was written before the call is found. The score is the BM25 score
+        divided by the most it could be for these words.
+        """
+        ...
+
+    async def nearest(
+        self, project: str, model: Model, vector: Vector, limit: int, *, types: Sequence[str] | None = None
+    ) -> list[VectorHit]:
+        """Entities by the cosine of their best vector, the nearest first."""
+        ...
+
+
+class Archive(Protocol):
+    """Everything of a project, history too, as records; and back."""
+
+    def export(self, project: str) -> AsyncIterator[ArchiveRecord]: ...
+
+    async def restore(self, project: str, records: Sequence[ArchiveRecord]) -> int:
+        """Write records as they are, in one transaction; answers how many were new. What is there already stays."""
+        ...
+
+
+class Graph(Lifecycle, Entities, Relations, Reading, Embeddings, Search, Archive, Protocol):
+    """A place where the knowledge graphs of several projects live.
+
+    Input has been checked (:mod:`unstuck_memory.checks`). One event loop uses a graph, any number of its tasks at once. At most four
+    writes of a process are under way; the others wait their turn outside of any transaction. A server that cannot be reached, or a file
+    that is locked for too long, raises ``GraphUnavailable``.
+    """

@@ -1,0 +1,1 @@
+"""A graph in Neo4j."""
