@@ -24,9 +24,10 @@ demo: $(STAMP)/run ## install, then watch jobs survive a killed worker, a frozen
 	@$(BIN)/unstuck demo
 
 test: $(STAMP)/dev $(STAMP)/servers ## run the tests
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not long"
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not long and not further"
 
-test-long: $(STAMP)/dev $(STAMP)/servers ## run the tests that take longer than their share, and most once more on Python 3.13
+test-long: $(STAMP)/dev $(STAMP)/servers ## run the tests that take longer than their share, those on a second server of each kind, and most once more on Python 3.13
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "further and not long"
 	$(BIN)/python -m pytest -q -m long
 	$(BIN)/python tools/other_pythons.py $(SIDE_BY_SIDE)
 
