@@ -52,20 +52,22 @@ class Entities(Protocol):
     async def create_entities(self, project: str, entities: Sequence[NewEntity]) -> list[EntityChange]:
         """Create what has a new name; add the new observations to what exists, also twice in one call.
 
-        An existing entity keeps its type.
+        An existing entity keeps its type. An archived one stays archived: its name is given to a new entity, with a new uid.
         """
         ...
 
     async def add_observations(self, project: str, additions: Sequence[Observations]) -> list[EntityChange]:
         """Add what an entity does not have yet and delete what is replaced, in one version.
 
-        An unknown entity, or a replaced observation that it does not have, is that item's ``problem``.
+        An unknown entity, or a replaced observation that it does not have, is that item's ``problem``: nothing of it is written.
         """
         ...
 
     async def delete_observations(
         self, project: str, deletions: Sequence[Observations]
-    ) -> list[EntityChange]: ...
+    ) -> list[EntityChange]:
+        """Delete those of ``contents`` that are there. An unknown entity is that item's ``problem``."""
+        ...
 
     async def delete_entities(self, project: str, names: Sequence[str]) -> list[bool]:
         """Archive entities and their current relations; answers which of them were there."""
@@ -74,7 +76,8 @@ class Entities(Protocol):
     async def merge_entities(self, project: str, source: str, into: str, *, dry_run: bool = False) -> Merge:
         """Move observations and current relations, and archive the source; ``NotFound`` if one is missing.
 
-        A relation between the two is archived. One that ``into`` has already is merged with it.
+        A relation between the two is archived. One that ``into`` has already is merged with it: what it lacks comes from the source's.
+        The numbers are observations that ``into`` did not have, and relations that went over, merged ones too.
         """
         ...
 
@@ -87,7 +90,9 @@ class Relations(Protocol):
     """Writes relations. They connect entities, not versions: a new version of an end changes no relation."""
 
     async def create_relations(self, project: str, relations: Sequence[NewRelation]) -> list[RelationChange]:
-        """Create relations, or state existing ones again: what is given replaces what was, and the age begins again."""
+        """Create relations, or state existing ones again: what is given replaces what was, and the age (since ``updated_at``) begins
+        again. An archived relation is not inherited from.
+        """
         ...
 
     async def update_relation(self, project: str, relation: NewRelation) -> Relation:
@@ -98,7 +103,10 @@ class Relations(Protocol):
 
 
 class Reading(Protocol):
-    """Reads a project, now or at a time. Lists are in order of names, and begin behind ``after``."""
+    """Reads a project, now or at a time. Lists are in order of names (relations: of from, to, type), and begin behind ``after``.
+
+    Names are in the order of their code points. At the very millisecond of a change its new version is read.
+    """
 
     async def get_entities(self, project: str, names: Sequence[str]) -> list[Entity]:
         """The current versions of those that exist."""
@@ -115,13 +123,13 @@ class Reading(Protocol):
     async def relations_of(
         self, project: str, names: Sequence[str], *, at: int | None = None, limit: int = 1000
     ) -> list[Relation]:
-        """Relations that have one of the names at either end."""
+        """Relations that have one of the names at either end, each once."""
         ...
 
     async def get_relation(self, project: str, key: RelationKey) -> Relation | None: ...
 
     async def entity_history(self, project: str, name: str) -> list[Entity]:
-        """All versions, the oldest first."""
+        """All versions, the oldest first; if the name was given again, those of all entities that had it."""
         ...
 
     async def relation_history(self, project: str, key: RelationKey) -> list[Relation]: ...
@@ -130,7 +138,10 @@ class Reading(Protocol):
 
 
 class Embeddings(Protocol):
-    """Keeps vectors by (model, hash of the text), and knows which entities lack them."""
+    """Keeps vectors by (model, hash of the text), and knows which entities lack them.
+
+    Of a model that is not known, reading finds nothing; ``store_embeddings`` and ``without_embeddings`` raise ``InvalidInput``.
+    """
 
     async def use_model(self, model: Model) -> None:
         """Make the model known, so that entities without its vectors are found. ``InvalidInput`` if it is known with another dimension."""
@@ -139,11 +150,13 @@ class Embeddings(Protocol):
         """The entities of which these versions are current, in order; None for what has moved on or is archived."""
         ...
 
-    async def known_vectors(self, model: Model, hashes: Sequence[bytes]) -> Mapping[bytes, Vector]: ...
+    async def known_vectors(self, model: Model, hashes: Sequence[bytes]) -> Mapping[bytes, Vector]:
+        """Those of texts with these hashes; at least of each entity's latest embedding, also while its newer version has none."""
+        ...
 
     async def store_embeddings(self, embeddings: Sequence[Embedding]) -> list[bool]:
         """Replace the entities' vectors of that model. False, and nothing written, if the version is not current any more
-        or a newer fence wrote already. ``InvalidInput``, and nothing written, if a vector is not what a :data:`Vector` must be.
+        or a newer fence wrote this version already. ``InvalidInput``, and nothing written, if a vector is not what a :data:`Vector` must be.
         """
         ...
 
@@ -153,13 +166,14 @@ class Embeddings(Protocol):
         """Current entities without this model's embedding, those first that have waited longest; by an index of only those.
 
         Entities that were there before the model was known are found too: what is left to mark is marked here, in bounded steps.
+        Fewer than ``limit`` means that there are no more.
         """
         ...
 
     async def coverage(self, project: str, model: Model) -> Coverage: ...
 
     async def embedding_of(self, uid: str, model: Model) -> Embedding | None:
-        """The vectors of the current version."""
+        """The vectors of the current version; None if it has none, or is archived."""
         ...
 
 
@@ -179,7 +193,7 @@ class Search(Protocol):
     async def nearest(
         self, project: str, model: Model, vector: Vector, limit: int, *, types: Sequence[str] | None = None
     ) -> list[VectorHit]:
-        """Entities by the cosine of their best vector, the nearest first."""
+        """Entities by the cosine of their best vector, the nearest first; each once, however many of its vectors are near."""
         ...
 
 
@@ -189,7 +203,10 @@ class Archive(Protocol):
     def export(self, project: str) -> AsyncIterator[ArchiveRecord]: ...
 
     async def restore(self, project: str, records: Sequence[ArchiveRecord]) -> int:
-        """Write records as they are, in one transaction; answers how many were new. What is there already stays."""
+        """Write records as they are, in one transaction; answers how many were new. What is there already stays.
+
+        ``InvalidInput``, and nothing written, if an end of a relation is neither there nor among the records.
+        """
         ...
 
 
