@@ -161,9 +161,12 @@ class Embeddings(Protocol):
         ...
 
     async def without_embeddings(
-        self, model: Model, limit: int = 10, *, project: str | None = None
+        self, model: Model, limit: int = 10, *, project: str | None = None, after: Entity | None = None
     ) -> list[Entity]:
         """Current entities without this model's embedding, those first that have waited longest; by an index of only those.
+
+        The order is that of ``valid_from``, then of ``uid``; a page begins behind ``after``, the last one of the page before,
+        also if that has its embedding or a newer version by now.
 
         Entities that were there before the model was known are found too: what is left to mark is marked here, in bounded steps.
         Fewer than ``limit`` means that there are no more.

@@ -22,6 +22,11 @@ class Provider(Protocol):
     hosted: bool
     """Whether a call is a request to somebody who counts them."""
 
+    @property
+    def name(self) -> str:
+        """The model's name, as :meth:`model` gives it; known without a request, from settings and files alone."""
+        ...
+
     async def model(self) -> Model:
         """Name and dimension. A hosted model whose dimension is not known is asked once."""
         ...
