@@ -56,7 +56,18 @@ def names(what: str, values: Any) -> list[str]:
 def observations(what: str, values: Any) -> tuple[str, ...]:
     """Observations without repetitions, as they were written."""
     found = _list(what, values, OBSERVATIONS)
-    return tuple(_unique(_observation(f"{what}[{at}]", value) for at, value in enumerate(found)))
+    return tuple(_unique(observation(f"{what}[{at}]", value) for at, value in enumerate(found)))
+
+
+def observation(what: str, value: Any) -> str:
+    step = "divide it into several observations"
+    _characters(what, value, OBSERVATION, step)
+    if not 1 <= len(value) <= OBSERVATION or value.isspace():
+        has = f"has {len(value):,} characters" if value.strip() else "is empty"
+        raise InvalidInput(
+            f"{what} {has}: 1 to {OBSERVATION:,} characters are allowed; {step if value.strip() else 'leave it out'}"
+        )
+    return str(value)
 
 
 def entities(values: Any) -> list[NewEntity]:
@@ -187,14 +198,22 @@ def timestamp(what: str, value: Any) -> int:
 
 
 def limit(value: Any) -> int:
-    return _whole("limit", value, 1, PAGE, "ask for the next page behind the last item")
+    return whole("limit", value, 1, PAGE, "ask for the next page behind the last item")
 
 
 def older_than(value: Any) -> int:
     """An age in milliseconds."""
-    return _whole(
+    return whole(
         "olderThan", value, 0, CENTURY, "pass an age in milliseconds, for example 86400000 for a day"
     )
+
+
+def whole(what: str, value: Any, least: int, most: int, step: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidInput(
+            f"{what} is {_shown(value)}: it must be a whole number from {least} to {most}; {step}"
+        )
+    return value
 
 
 def decay_factor(value: Any) -> float:
@@ -214,17 +233,6 @@ def _line(what: str, value: Any, most: int, step: str) -> str:
         has = f"has {len(found):,} characters" if found else "is empty"
         raise InvalidInput(f"{what} {has}: 1 to {most} characters are allowed; {step}")
     return found
-
-
-def _observation(what: str, value: Any) -> str:
-    step = "divide it into several observations"
-    _characters(what, value, OBSERVATION, step)
-    if not 1 <= len(value) <= OBSERVATION or value.isspace():
-        has = f"has {len(value):,} characters" if value.strip() else "is empty"
-        raise InvalidInput(
-            f"{what} {has}: 1 to {OBSERVATION:,} characters are allowed; {step if value.strip() else 'leave it out'}"
-        )
-    return str(value)
 
 
 def _characters(what: str, value: Any, most: int, step: str) -> None:
@@ -323,14 +331,6 @@ def _bounded(what: str, count: int) -> None:
 
 def _unique(values: Any) -> list[str]:
     return list(dict.fromkeys(values))
-
-
-def _whole(what: str, value: Any, least: int, most: int, step: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidInput(
-            f"{what} is {_shown(value)}: it must be a whole number from {least} to {most}; {step}"
-        )
-    return value
 
 
 def _shown(value: Any) -> str:
