@@ -208,7 +208,8 @@ class Archive(Protocol):
     async def restore(self, project: str, records: Sequence[ArchiveRecord]) -> int:
         """Write records as they are, in one transaction; answers how many were new. What is there already stays.
 
-        ``InvalidInput``, and nothing written, if an end of a relation is neither there nor among the records.
+        ``InvalidInput``, and nothing written, if an end of a relation is neither there nor among the records, if another entity has
+        a current one's name, or another project its uid.
         """
         ...
 
