@@ -1,0 +1,1 @@
+UPDATE last_change SET number = number + 1 RETURNING number

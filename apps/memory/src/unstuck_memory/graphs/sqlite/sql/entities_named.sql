@@ -1,0 +1,4 @@
+SELECT {entity}
+FROM entity
+WHERE project = :project AND valid_to IS NULL AND name IN (SELECT value FROM json_each(:names))
+ORDER BY name

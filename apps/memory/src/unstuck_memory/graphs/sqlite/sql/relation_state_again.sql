@@ -1,0 +1,1 @@
+UPDATE relation SET updated_at = max(updated_at, :now) WHERE id = :id

@@ -1,0 +1,16 @@
+-- Also those of entities that were archived since: each has its last row, which has the name.
+WITH chosen (id) AS MATERIALIZED (
+    SELECT id FROM entity WHERE project = :project AND name IN (SELECT value FROM json_each(:names))
+),
+found (id) AS (
+    SELECT relation.id FROM chosen CROSS JOIN relation ON relation.source = chosen.id
+    WHERE relation.valid_from <= :at AND (relation.valid_to > :at OR relation.valid_to IS NULL)
+    UNION
+    SELECT relation.id FROM chosen CROSS JOIN relation ON relation.target = chosen.id
+    WHERE relation.valid_from <= :at AND (relation.valid_to > :at OR relation.valid_to IS NULL)
+)
+SELECT {relation}
+FROM found CROSS JOIN relation ON relation.id = found.id
+JOIN entity AS source ON source.id = relation.source JOIN entity AS target ON target.id = relation.target
+ORDER BY source.name, target.name, relation.type
+LIMIT :limit
