@@ -75,7 +75,7 @@ async def test_leases_that_ran_out_while_the_server_was_down_are_told_with_until
 
     [told] = [one for one in found if "ran out" in one.what]
     assert told.what.startswith(
-        "1 lease of queue q ran out; the store was down, so the workers of 1 get until "
+        "1 lease of queue q ran out; the store was down, so the workers of 1 have until "
     )
     assert told.level == ("warning" if recovering else "failure")
     assert ("no living worker recovers them" in told.what) is not recovering

@@ -58,7 +58,7 @@ async def test_a_holder_that_fell_silent_within_a_long_lease_is_not_said_to_run(
 
     told = await why(harness.store, job.ref)
     assert told.startswith(
-        "It is held by frozen, which was last heard 50 min ago: it is dead or frozen. Its lease"
+        "It is held by frozen, which sent its last heartbeat 50 min ago: it is dead or frozen. Its lease"
     )
     assert "(stage render) lasts for another 70 min, then it runs again" in told
     assert told.endswith(f"unstuck release {job.id} --owner frozen")
@@ -331,8 +331,8 @@ async def test_only_who_beats_now_is_left_alone_by_reapers(harness: SQLiteHarnes
     await harness.age(3600)
     harness.rows("UPDATE job SET heartbeat_at = heartbeat_at + 3595000")
     told = await why(harness.store, job.ref)
-    assert re.search(r"it was heard ([5-9]\.\d|[1-5]\d) s ago: ", told)
-    assert "while it beats, reapers leave it alone. If it hangs, stop that process." in told
+    assert re.search(r"it sent a heartbeat ([5-9]\.\d|[1-5]\d) s ago: ", told)
+    assert "while it does, reapers leave it alone. If it hangs, stop that process." in told
 
     await harness.age(600)
 

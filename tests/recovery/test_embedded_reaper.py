@@ -155,7 +155,7 @@ async def test_three_missed_beats_are_warned_of_and_the_next_round_runs_the_job(
     assert warning.levelno == logging.WARNING
     assert vars(warning)["jobIds"] == [handle.id]
     [event] = [one for one in await harness.store.events(job=handle.ref) if one.type == "reaper:requeued"]
-    assert "worker the silent worker was heard" in event.data["details"]["message"]
+    assert "worker the silent worker sent its last heartbeat" in event.data["details"]["message"]
     assert await handle.result() == "done"
 
 

@@ -44,7 +44,7 @@ def test_the_failure_of_a_silent_worker_tells_all_that_is_known_of_it() -> None:
         category=Category.TRANSIENT,
         code="timeout",
         reason="lease_expired",
-        message="worker w1 was heard last at 2026-05-04 03:02:01 UTC, and its lease ran out",
+        message="worker w1 sent its last heartbeat at 2026-05-04 03:02:01 UTC, and its lease ran out",
         attempt=2,
         worker="w1",
         details={
@@ -72,7 +72,7 @@ def test_a_holder_of_whom_nothing_is_known_is_told_as_such() -> None:
     failure = judge(held(owner=None, heartbeat_at=None, lease_until=None, stage=None)).failure
 
     assert failure is not None
-    assert failure.message == "a worker without a name was heard never, and its lease ran out"
+    assert failure.message == "a worker without a name never sent a heartbeat, and its lease ran out"
     assert failure.worker == ""
     assert failure.details == {
         "owner": None,

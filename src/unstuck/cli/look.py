@@ -193,7 +193,17 @@ def _print_findings(findings: Sequence[Finding]) -> None:
 
 
 def _print_stuck(stuck: Sequence[Stuck]) -> None:
-    head = ("TABLE", "ID", "STAGE", "HELD BY", "HEARD", "LEASE ENDED", "TRIES", "A REAPER WOULD", "BECAUSE")
+    head = (
+        "TABLE",
+        "ID",
+        "STAGE",
+        "HELD BY",
+        "LAST SIGN",
+        "LEASE ENDED",
+        "TRIES",
+        "A REAPER WOULD",
+        "BECAUSE",
+    )
     print_table(
         head,
         [
@@ -202,7 +212,7 @@ def _print_stuck(stuck: Sequence[Stuck]) -> None:
                 row.id,
                 row.stage,
                 row.held_by,
-                _ago(row.heard),
+                _ago(row.last_sign),
                 _ago(row.ended),
                 f"{row.attempts}/{row.max_attempts}",
                 row.would,

@@ -239,7 +239,7 @@ def on_signals(stop: Stop) -> None:
     loop = asyncio.get_running_loop()
     first: list[float] = []
 
-    def heard() -> None:
+    def end() -> None:
         if not first:
             first.append(loop.time())
             stop()
@@ -247,7 +247,7 @@ def on_signals(stop: Stop) -> None:
             stop(at_once=True)
 
     for number_ in ENDING:
-        loop.add_signal_handler(number_, heard)
+        loop.add_signal_handler(number_, end)
 
 
 def obey(stop: Stop) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from unstuck.operations.explain import OFTEN, unknown
-from unstuck.operations.health import CRITICAL, HEALTHY, alive, unheard
+from unstuck.operations.health import CRITICAL, HEALTHY, abandoned, alive
 from unstuck.operations.limits import limited
 from unstuck.operations.schedules import overdue
 from unstuck.protocol.availability import Availability, Seen, runs_out
@@ -164,7 +164,7 @@ async def _running(store: Store, counts: Counts, workers: Sequence[WorkerInfo]) 
         waits = _waits(jobs, Availability().look(clock))
         recovers = any(worker.health.recovering for worker in workers)
         found.append(_expired(counts, waits, recovers=recovers))
-    silent = [job for job in jobs if unheard(job, workers, now)]
+    silent = [job for job in jobs if abandoned(job, workers, now)]
     if silent:
         owners = ", ".join(sorted({holder(job.owner) for job in silent})[:3])
         text = f"{counted(len(silent), 'job')} of queue {name}: held by workers that no longer send heartbeats: {owners}"
@@ -189,7 +189,7 @@ def _expired(counts: Counts, waits: Sequence[float], *, recovers: bool) -> Findi
     fix = "unstuck reap --once"
     if waits:
         until = f"{datetime.fromtimestamp(waits[-1], UTC):%H:%M:%S} UTC"
-        text += f"; the store was down, so the workers of {len(waits)} get until {until} to be heard again"
+        text += f"; the store was down, so the workers of {len(waits)} have until {until} to send a heartbeat"
     if not recovers:
         text += ", and no living worker recovers them"
         fix += "; and start a worker without --recovery 0, or: unstuck reap"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from unstuck.operations.health import WORKER_SILENT, alive, unheard
+from unstuck.operations.health import WORKER_SILENT, abandoned, alive
 from unstuck.operations.limits import lane_full, limited
 from unstuck.protocol.fleet import WorkerInfo
 from unstuck.protocol.foreign import Parental
@@ -80,13 +80,13 @@ async def _held(store: Store, job: Job, now: datetime) -> str:
     held = f"It is held by {holder(job.owner)}"
     if job.lease_until is None:
         return (
-            f"{held}{_since(job, now)}, which sets no lease. A reaper gives it one when nothing was heard of it for an hour, and takes it "
+            f"{held}{_since(job, now)}, which sets no lease. A reaper gives it one when it was silent for an hour, and takes it "
             f"back when that is over.{_sooner(job)}"
         )
     left = (job.lease_until - now).total_seconds()
-    heard = None if job.heartbeat_at is None else (now - job.heartbeat_at).total_seconds()
+    silent = None if job.heartbeat_at is None else (now - job.heartbeat_at).total_seconds()
     if left <= 0:
-        return _overdue(job, -left, heard, workers)
+        return _overdue(job, -left, silent, workers)
     stage = f" (stage {job.stage})" if job.stage else ""
     end = (
         "it runs again"
@@ -98,8 +98,8 @@ async def _held(store: Store, job: Job, now: datetime) -> str:
     then = f"Its lease{stage} lasts for another {lasting(left)}, then {end}.{_sooner(job)}"
     if not any(worker.id == job.owner for worker in workers) and await _adopted(store, job):
         return f"{held}, which set no lease and sends no heartbeats; a reaper gave it one. {then}"
-    if heard is not None and unheard(job, workers, now):
-        return f"{held}, which was last heard {lasting(heard)} ago: it is dead or frozen. {then}"
+    if silent is not None and abandoned(job, workers, now):
+        return f"{held}, which sent its last heartbeat {lasting(silent)} ago: it is dead or frozen. {then}"
     so_far = (
         "" if job.started_at is None else f", for {lasting((now - job.started_at).total_seconds())} so far"
     )
@@ -127,11 +127,11 @@ async def latest(store: Store, ref: Ref) -> list[Event]:
     return events
 
 
-def _overdue(job: Job, overdue: float, heard: float | None, workers: Sequence[WorkerInfo]) -> str:
+def _overdue(job: Job, overdue: float, silent: float | None, workers: Sequence[WorkerInfo]) -> str:
     over = f"Its lease by {holder(job.owner)} ran out {lasting(overdue)} ago"
-    if heard is not None and heard < min(overdue, WORKER_SILENT):
+    if silent is not None and silent < min(overdue, WORKER_SILENT):
         return (
-            f"{over}, but it was heard {lasting(heard)} ago: while it beats, reapers leave it alone. If it hangs, stop that "
+            f"{over}, but it sent a heartbeat {lasting(silent)} ago: while it does, reapers leave it alone. If it hangs, stop that "
             "process."
         )
     if overdue < WORKER_SILENT or _recovering(workers):

@@ -154,7 +154,7 @@ class HealthStatus(Struct, frozen=True, kw_only=True):
 
 
 def alive(workers: Iterable[WorkerInfo], now: datetime) -> list[WorkerInfo]:
-    """Those heard of lately enough to be counted on, and that have not ended."""
+    """Those whose last heartbeat is recent enough to count on them, and that have not ended."""
     return [
         worker
         for worker in workers
@@ -164,7 +164,7 @@ def alive(workers: Iterable[WorkerInfo], now: datetime) -> list[WorkerInfo]:
     ]
 
 
-def unheard(job: Job, living: Iterable[WorkerInfo], now: datetime) -> bool:
+def abandoned(job: Job, living: Iterable[WorkerInfo], now: datetime) -> bool:
     """Whether the lease of a running job lasts, and nobody who is alive renews it."""
     if any(worker.id == job.owner for worker in living):
         return False

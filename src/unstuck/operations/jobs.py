@@ -189,7 +189,7 @@ class Jobs:
         return f"queue {queue!r} is not known, nobody has used it yet ({near(queue, known) or f'there are {listed}'})"
 
     async def workers(self) -> list[WorkerInfo]:
-        """Those that the store remembers, also if they left or fell silent, the one heard last first."""
+        """Those that the store remembers, also if they left or fell silent, the one with the latest heartbeat first."""
         return (await self._store.fleet()).workers
 
     async def schedules(self) -> list[ScheduleStatus]:

@@ -28,7 +28,7 @@ class Clock(NamedTuple):
 
 
 class Blind(NamedTuple):
-    """A span in which holders could not be heard, in seconds before now (or ``as_of``), the older end first.
+    """A span in which holders could not reach the store, in seconds before now (or ``as_of``), the older end first.
 
     Those of a call do not overlap.
     """
@@ -38,7 +38,7 @@ class Blind(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The store's time at a look, and the spans before it in which holders could not be heard."""
+    """The store's time at a look, and the spans before it in which holders could not reach the store."""
 
     at: datetime
     blind: list[Blind]
@@ -97,7 +97,7 @@ class Availability:
         self._still = True
 
     def recovered(self) -> None:
-        """A recovery went through: until now every living holder could have been heard, except in the spans that were noted."""
+        """A recovery went through: until now every living holder could have sent a heartbeat, except in the spans that were noted."""
         self._recovered = time.monotonic()
         self._slow_before, self._slow = self._slow, False
         self._still_before, self._still = self._still, False
@@ -132,10 +132,10 @@ class Availability:
             self._blind += kept
 
 
-def runs_out(ended: float, heard: float, seen: Seen) -> float:
-    """When a lease has run out that ``ended`` at this time and whose holder was last ``heard`` then. Stores compute the same."""
+def runs_out(ended: float, last_sign: float, seen: Seen) -> float:
+    """When a lease has run out that ``ended`` at this time and whose holder gave its ``last_sign`` then. Stores compute the same."""
     at = seen.at.timestamp()
-    return ended + sum(max(0.0, at - span.until - max(at - span.since, heard)) for span in seen.blind)
+    return ended + sum(max(0.0, at - span.until - max(at - span.since, last_sign)) for span in seen.blind)
 
 
 def joined(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

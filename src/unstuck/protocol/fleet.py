@@ -52,7 +52,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Fleet(NamedTuple):
-    """The workers, the one heard last first, and for which slot each schedule fired last, by the schedule's name."""
+    """The workers, the one with the latest heartbeat first, and for which slot each schedule fired last, by the schedule's name."""
 
     workers: list[WorkerInfo]
     slots: dict[str, datetime]

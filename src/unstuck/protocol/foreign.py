@@ -35,7 +35,7 @@ class Stuck(Struct, frozen=True, kw_only=True, gc=False):
     id: str
     stage: str
     held_by: str
-    heard: float | None  # seconds ago
+    last_sign: float | None  # of its holder, seconds ago
     ended: float | None  # its lease, seconds ago
     attempts: int
     max_attempts: int

@@ -22,8 +22,12 @@ def judge_child(job: Job, cause: str, message: str, *, pid: int, worker: str, ji
 
 
 def _silence(job: Job) -> Failure:
-    heard = "never" if job.heartbeat_at is None else f"last at {job.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
-    message = f"{_holder(job)} was heard {heard}, and its lease ran out"
+    sent = (
+        "never sent a heartbeat"
+        if job.heartbeat_at is None
+        else f"sent its last heartbeat at {job.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    message = f"{_holder(job)} {sent}, and its lease ran out"
     return _crash(job, "timeout", "lease_expired", message, job.owner or "", _last_seen(job))
 
 

@@ -38,9 +38,7 @@ BATCH = 200
 NAMED = 3  # dead workers in one line of the log
 SOONEST = 0.9  # of an interval: when the next recovery may come
 SHORTEST_PAUSE = 0.2
-SPARED = (
-    0.5  # seconds between looks while a span in which nobody could be heard spares leases that have ended
-)
+SPARED = 0.5  # seconds between looks while a span in which no holder could reach the store spares leases that have ended
 SPARED_FOR = 60.0  # seconds after such a span
 LOOK = 2.5  # seconds: so the jobs of a dead host are back two seconds after their lease, however short it is
 RETRY = 2.0  # seconds until the next try while the store does not answer

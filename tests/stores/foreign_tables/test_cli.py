@@ -314,7 +314,7 @@ async def test_doctor_says_what_is_stuck_and_what_a_reaper_would_do_and_changes_
     requeue, fail = by["requeue it, due in 30 s"], by["fail it: timeout"]
     assert (requeue["stage"], requeue["held_by"], requeue["attempts"]) == ("burnin", "clipper-1", 1)
     assert 1 <= requeue["ended"] < 30
-    assert 1.5 <= requeue["heard"] < 30
+    assert 1.5 <= requeue["last_sign"] < 30
     assert (fail["table"], fail["why"]) == ("asr_jobs", "its lease ran out in attempt 3 of 3")
     assert "the server was down" in by["wait until …"]["why"]
     told = [finding["what"] for finding in found["findings"]]

@@ -88,7 +88,7 @@ async def test_a_table_may_call_everything_otherwise(clips: Product) -> None:
     assert rows == [
         ("0% done", 1, None, None, None),
         ("100% done", 1, None, rows[1][3], None),
-        ("it's off", 2, None, None, "worker old one was h"),  # as much as there is room for
+        ("it's off", 2, None, None, "worker old one never"),  # as much as there is room for
     ]
     told = await clips.say('SELECT clip, kind, body ->> \'table\' FROM "Media"."History" ORDER BY kind')
     assert told == [

@@ -94,7 +94,8 @@ async def test_a_row_that_failed_has_an_event_with_its_diagnosis_and_an_alert(
 
     message = (await shop.row(id_))["error_message"]
     assert (
-        message == f"worker clipper-1 was heard last at {heard:%Y-%m-%d %H:%M:%S} UTC, and its lease ran out"
+        message
+        == f"worker clipper-1 sent its last heartbeat at {heard:%Y-%m-%d %H:%M:%S} UTC, and its lease ran out"
     )
     told, alert = await shop.events(id_)
     assert (told["type"], alert["type"]) == ("reaper:failed(timeout)", "alert")

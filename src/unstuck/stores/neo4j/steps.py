@@ -87,7 +87,7 @@ async def enqueue(ask: Ask, given: New, address: Neo4jAddress) -> list[Enqueued]
                 answers[number] = Enqueued(*ref, created=True)
     made = [answers[number] for number in range(len(given.jobs))]
     if address.all_events and (created := [answer.ref for answer in made if answer.created]):
-        await ask("tell", {"told": [_event("enqueued", ref, {}, address) for ref in created]})
+        await ask("log_events", {"logged": [_event("enqueued", ref, {}, address) for ref in created]})
     return made
 
 
@@ -206,7 +206,7 @@ async def lease(
             )
             for _, node in found
         ]
-        await ask("tell", {"told": events})
+        await ask("log_events", {"logged": events})
     order = {node_id: number for number, (_, _, node_id, _) in enumerate(best)}
     return sorted(found, key=lambda one: order[one[1]["id"]])
 

@@ -30,7 +30,7 @@ def enqueue(
 
     ``fresh`` means that none of the jobs can exist: it is cheaper, and an error if one does.
     """
-    how = {"ring": json_text(notify), "channel": address.channel, "all_events": address.all_events}
+    how = {"notify": json_text(notify), "channel": address.channel, "all_events": address.all_events}
     [(count, _, added)] = yield Query("enqueue_fresh" if fresh else "enqueue", rows.new_jobs(jobs) | how)
     if count == len(jobs):
         return [Enqueued(job.queue, job.id, created=True) for job in jobs]
@@ -61,7 +61,7 @@ def settle(outcomes: Sequence[Outcome], notify: Sequence[str], address: Address)
     if all([outcome.ending is completed for outcome in outcomes]):  # noqa: C419 - twice as fast as a generator
         [(count, applied)] = yield Query("complete", rows.completions(outcomes, address.all_events))
     else:
-        how = {"ring": json_text(notify), "channel": address.channel}
+        how = {"notify": json_text(notify), "channel": address.channel}
         [(count, applied, _)] = yield Query("settle", rows.endings(outcomes, address.all_events) | how)
     if count == len(outcomes):
         return [Settled.APPLIED] * count

@@ -243,7 +243,7 @@ def _put_aside(tx: Transaction, seq: int, why: str) -> None:
             break
         except UNREADABLE_BY:
             continue
-    tx.change("tell_quarantined", where | {"details": json_text({"why": why})})
+    tx.change("log_quarantined", where | {"details": json_text({"why": why})})
 
 
 def _enqueue(tx: Transaction, job: NewJob) -> Enqueued:
@@ -296,11 +296,11 @@ def _take_over(tx: Transaction, job: Job, recovery: Recovery) -> Job:
 
 def add_events(tx: Transaction, events: Sequence[tuple[str, Ref, dict[str, Any]]]) -> None:
     if events:
-        tx.many("tell", [_event_row(tx.now, *event) for event in events])
+        tx.many("log_events", [_event_row(tx.now, *event) for event in events])
 
 
 def add_queue_event(tx: Transaction, type_: str, queue: str, details: dict[str, str]) -> None:
-    tx.change("tell", (tx.now, type_, queue, None, json_text(details)))
+    tx.change("log_events", (tx.now, type_, queue, None, json_text(details)))
 
 
 def _event_row(now: int, type_: str, ref: Ref, details: dict[str, Any]) -> Row:

@@ -203,7 +203,7 @@ async def test_time_in_which_nobody_could_beat_does_not_count(harness: Harness) 
 
 
 async def test_time_after_the_clock_was_read_does_not_count(harness: Harness) -> None:
-    """Whoever waited for a lock, or on a line that was cut, may come first when all can be heard again."""
+    """A holder that waited for a lock, or on a line that was cut, may come first when all can reach the store again."""
     clock = await harness.store.clock()
     job = await one_leased(harness.store, seconds=60.0)
     await harness.age(61)

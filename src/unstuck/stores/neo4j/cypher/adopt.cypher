@@ -14,7 +14,7 @@ CALL () {
   WITH j, now
   WHERE j.status = 'processing' AND j.id > '' AND (j.lock_until IS NULL OR j.heartbeat_at > now + 60000)
   SET j += {lock_until: now + coalesce(j.lock_until - j.heartbeat_at, $grace), heartbeat_at: now}
-  RETURN collect({type: 'reaper:adopted', queue: j.queue, address: j.id, details: '{}', owner: j.lock_owner}) AS told
+  RETURN collect({type: 'reaper:adopted', queue: j.queue, address: j.id, details: '{}', owner: j.lock_owner}) AS logged
 }
-{told}
-RETURN size(told) AS answer
+{logged}
+RETURN size(logged) AS answer

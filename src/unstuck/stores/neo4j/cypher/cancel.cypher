@@ -14,13 +14,13 @@ CALL () {
     failure: $failure, error: $error, error_category: $error_category, error_code: $error_code, error_at: now,
     lock_owner: null, lock_until: null, heartbeat_at: null
   }
-  RETURN collect({type: 'cancelled', queue: coalesce(j.queue, $queue), address: j.id, details: '{}'}) AS told
+  RETURN collect({type: 'cancelled', queue: coalesce(j.queue, $queue), address: j.id, details: '{}'}) AS logged
 }
-CALL (told) {
-  UNWIND told AS one
+CALL (logged) {
+  UNWIND logged AS one
   WITH one.queue AS queue, count(*) AS value
   CREATE (:{label}Counter {queue: queue, name: 'cancelled', value: value})
   RETURN count(*) AS counted
 }
-{told}
-RETURN size(told) AS answer
+{logged}
+RETURN size(logged) AS answer

@@ -14,7 +14,7 @@ CALL () {
     rank: CASE WHEN run_at <= now THEN run_at - 60000 * priority END,
     due_at: CASE WHEN run_at > now THEN run_at END
   }
-  RETURN collect({type: 'edited', queue: coalesce(j.queue, $queue), address: j.id, details: $details}) AS told
+  RETURN collect({type: 'edited', queue: coalesce(j.queue, $queue), address: j.id, details: $details}) AS logged
 }
-{told}
-RETURN size(told) AS answer
+{logged}
+RETURN size(logged) AS answer

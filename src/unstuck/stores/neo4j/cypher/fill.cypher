@@ -1,6 +1,6 @@
 // fill: give jobs that others made, or put back, what this store needs to know of them. A bounded number at a time, behind
-// an id: one that is no text is behind none, and its node no job. What should be a number and is none counts as not said; so
-// does a time that is none in milliseconds. When a holder was last heard is not known, but when he leased, or for how long.
+// an id: one that is not a text is behind none, and its node is not a job. What should be a number and is not counts as not given;
+// so does a time that is not in milliseconds. The last sign of a holder is not known, but when it leased, or for how long.
 MATCH (c:{label})
 USING INDEX SEEK c:{label}(status)
 WHERE c.status = $status AND c.id > $behind AND (
@@ -14,8 +14,8 @@ UNWIND range(0, size(locked) - 1) AS n
 WITH locked[n] AS j, n, now
 WITH j, n, now, j.status = 'pending' AS waits, j.status = 'processing' AS runs, {priority} AS priority,
   CASE WHEN 0 <= j.created_at < 9000000000000 THEN toInteger(j.created_at) ELSE now END AS made,
-  CASE WHEN 0 <= j.run_at < 9000000000000 THEN toInteger(j.run_at) END AS said
-WITH j, n, now, waits, runs, priority, made, coalesce(said, made) AS run_at
+  CASE WHEN 0 <= j.run_at < 9000000000000 THEN toInteger(j.run_at) END AS given
+WITH j, n, now, waits, runs, priority, made, coalesce(given, made) AS run_at
 SET j += {
   queue: coalesce(j.queue, $queue), task: coalesce(j.task, $task), run_at: run_at, priority: priority,
   created_at: coalesce(j.created_at, run_at), attempts: coalesce(j.attempts, 0),

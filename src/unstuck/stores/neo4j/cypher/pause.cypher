@@ -4,6 +4,6 @@ MERGE (q:{label}Queue {name: row.queue})
 SET q.name = q.name
 WITH q, row, datetime.realtime().epochMillis AS now
 SET q.paused_at = coalesce(q.paused_at, now), q.paused_why = row.why
-WITH collect({type: 'paused', queue: row.queue, details: row.details}) AS told
-{told}
-RETURN size(told) AS answer
+WITH collect({type: 'paused', queue: row.queue, details: row.details}) AS logged
+{logged}
+RETURN size(logged) AS answer

@@ -12,7 +12,7 @@ CALL () {
     stage: null, progress: null, result: null, key: null, digest: null, lane: null, parent: null, trace: null,
     policy: null, priority: 0, crashes: 0, attempts: 1, max_attempts: 1, max_crashes: null, run_at: now, created_at: now
   }
-  RETURN collect({type: 'quarantined', queue: j.queue, address: j.id, details: $details}) AS told
+  RETURN collect({type: 'quarantined', queue: j.queue, address: j.id, details: $details}) AS logged
 }
-{told}
-RETURN size(told) AS answer
+{logged}
+RETURN size(logged) AS answer

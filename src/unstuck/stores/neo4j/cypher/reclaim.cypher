@@ -1,5 +1,5 @@
 // reclaim: take over leases that had run out when the reaper read the clock, the longest silent first. Blind time does not
-// count: a span in which the holder could not be heard prolongs the lease by as much of it as came after its last beat,
+// count: a span in which the holder could not reach the store prolongs the lease by as much of it as came after its last beat,
 // or, without one, after its end. Answers with the jobs as they were, and their new fences.
 WITH CASE WHEN $as_of < timestamp() THEN $as_of ELSE timestamp() END AS look
 MATCH (c:{label})

@@ -9,7 +9,7 @@ CALL () {
     attempts: 0, crashes: 0, stage: null, progress: null, result: null, fence: coalesce(j.fence, 0),
     queue: coalesce(j.queue, $embedding), seq: coalesce(j.seq, now * 1024000 + n)
   }
-  RETURN collect({type: 'requeued', queue: j.queue, address: j.id, details: '{}'}) AS told
+  RETURN collect({type: 'requeued', queue: j.queue, address: j.id, details: '{}'}) AS logged
 }
-{told}
-RETURN size(told) AS answer
+{logged}
+RETURN size(logged) AS answer

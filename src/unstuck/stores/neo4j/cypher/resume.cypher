@@ -4,7 +4,7 @@ CALL () {
   SET q.name = q.name
   WITH q WHERE q.paused_at IS NOT NULL
   SET q.paused_at = null, q.paused_why = null, q.halted_at = null, q.halted_why = null
-  RETURN collect({type: 'resumed', queue: q.name, details: '{}'}) AS told
+  RETURN collect({type: 'resumed', queue: q.name, details: '{}'}) AS logged
 }
-{told}
-RETURN size(told) AS answer
+{logged}
+RETURN size(logged) AS answer

@@ -37,6 +37,6 @@ WITH numbers, [event IN $events WHERE event.number IN numbers | {
   type: event.type, details: event.details,
   queue: [one IN applied WHERE one.number = event.number | one.queue][0],
   address: [one IN applied WHERE one.number = event.number | one.address][0]
-}] AS told
-{told}
+}] AS logged
+{logged}
 RETURN numbers AS answer

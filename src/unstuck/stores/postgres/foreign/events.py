@@ -52,11 +52,11 @@ def events(layout: Layout, id_: Column, found: Mapping[str, Column], refers: Seq
     if layout.event_data not in found:
         return nowhere._replace(why=f"table {layout.events} has no column {layout.event_data}")
     job, data = found.get(layout.event_job), f"event.{_quoted(layout.event_data)}"
-    values = {layout.event_data: f"told.data::{found[layout.event_data].type}"}
+    values = {layout.event_data: f"logged.data::{found[layout.event_data].type}"}
     if layout.event_type in found:
-        values[layout.event_type] = f"told.type::{found[layout.event_type].type}"
+        values[layout.event_type] = f"logged.type::{found[layout.event_type].type}"
     if job is not None and all(refers) and (job.type == id_.type or job.text):
-        values[layout.event_job] = f"told.job::{job.type}"
+        values[layout.event_job] = f"logged.job::{job.type}"
         id_text = f"event.{_quoted(layout.event_job)}::text"
         named = f"event.{_quoted(layout.event_job)} = ANY (%(ids)s::text[]::{job.type}[])"
     elif job is not None and job.must:

@@ -44,7 +44,7 @@ def stuck(table: Table, judge: Judge, seen: Seen, grace: float, limit: int) -> S
     [(now,)] = yield Query("SELECT clock_timestamp()", {})
     lost = rows.read(every)
     ends = yield Query(table.text("waiting"), {"ids": [row.id for row in lost]})
-    until = {id_: runs_out(ended, heard, seen) for id_, ended, heard in ends}
+    until = {id_: runs_out(ended, last_sign, seen) for id_, ended, last_sign in ends}
     waits = {id_: moment for id_, moment in until.items() if moment >= now.timestamp()}
     past = yield from histories(table, lost)
     found = []
@@ -91,7 +91,7 @@ def _stuck(job: Job, now: datetime, would: str, why: str) -> Stuck:
         id=job.id,
         stage=job.stage or "",
         held_by=job.owner or "",
-        heard=_ago(job.heartbeat_at or job.started_at, now),
+        last_sign=_ago(job.heartbeat_at or job.started_at, now),
         ended=_ago(job.lease_until, now),
         attempts=job.attempts,
         max_attempts=job.max_attempts,

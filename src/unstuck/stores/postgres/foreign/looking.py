@@ -98,7 +98,7 @@ def row_events(table: Table, id_: str, after: int, limit: int) -> Step[list[Even
     if table.events.why:
         return []
     facts = {"ids": named(table, [id_]), "table": table.layout.table, "after": after, "limit": limit}
-    found = yield Query(table.text("told"), facts)
+    found = yield Query(table.text("job_events"), facts)
     return [
         Event(cursor=str(number), at=at, type=type_, queue=table.layout.table, job=id_, data=_data(data))
         for number, at, type_, data in found

@@ -138,7 +138,7 @@ def add_events(table: Table, events: Sequence[dict[str, Any]]) -> Step[None]:
         return
     why = table.events.why
     if not why:
-        answer = yield from carefully(asking(Query(table.text("tell"), {"events": json_text(events)})))
+        answer = yield from carefully(asking(Query(table.text("log_events"), {"events": json_text(events)})))
         why = message_of(answer) if isinstance(answer, psycopg.DatabaseError) else ""
     if not why:
         return

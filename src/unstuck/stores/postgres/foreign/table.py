@@ -113,7 +113,9 @@ class Table(NamedTuple):
             # A heartbeat after the lease's end comes from a worker that sends heartbeats but does not renew leases.
             "ended": outlives if self.has("beat") else lease,
             # A lease ends at most its length after the last heartbeat: one that ends later was renewed without one.
-            "heard": f"greatest({beat}, {lease} - {length})" if self.has("beat") else f"{lease} - {length}",
+            "last sign": f"greatest({beat}, {lease} - {length})"
+            if self.has("beat")
+            else f"{lease} - {length}",
             "signs": f"greatest({', '.join(signs)})" if signs else "NULL::timestamptz",
             "due": self.due(),
             "newest": ", ".join(newest),

@@ -29,7 +29,7 @@ adopted AS (
     FROM silent WHERE jobs.id = silent.id AND jobs.queue = silent.queue
     RETURNING jobs.queue, jobs.id, jobs.locked_by
 ),
-told AS (
+logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT 'reaper:adopted', queue, id, json_build_object(
         'type', 'reaper:adopted', 'table', 'jobs', 'details', json_build_object('owner', locked_by)

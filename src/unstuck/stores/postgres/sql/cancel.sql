@@ -23,7 +23,7 @@ ended AS (
     FROM open, clock WHERE jobs.id = open.id AND jobs.queue = open.queue
     RETURNING jobs.queue, jobs.id
 ),
-told AS (
+logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data) 
     SELECT 'cancelled', queue, id, '{"type": "cancelled", "table": "jobs", "details": {}}' FROM ended
 ),

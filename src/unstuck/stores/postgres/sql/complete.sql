@@ -1,6 +1,6 @@
--- complete: settle for the usual case, leases that all end well. Says nothing that settle would not say. One look-up by
+-- complete: settle for the usual case, leases that all end well. Writes nothing that settle would not write. One look-up by
 -- address for each, in the order of ids, so that no two batches wait for each other. The status is compared as an
--- expression, lest the planner read all that is processing instead.
+-- expression, so that the planner does not read all that is processing instead.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 ended AS (
     SELECT queue, id, fence::bigint, result, place FROM ROWS FROM (
@@ -19,7 +19,7 @@ applied AS (
         AND jobs.status || '' = 'processing'
     RETURNING jobs.queue, jobs.id, jobs.fence, ended.place
 ),
-told AS (
+logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT 'completed', queue, id, json_build_object(
         'type', 'completed', 'table', 'jobs', 'details', json_build_object('fence', fence)

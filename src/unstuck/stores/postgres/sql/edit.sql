@@ -21,7 +21,7 @@ edited AS (
     FROM waiting WHERE jobs.id = waiting.id AND jobs.queue = waiting.queue
     RETURNING jobs.queue, jobs.id, jobs.rank
 ),
-told AS (
+logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT 'edited', queue, id, json_build_object('type', 'edited', 'table', 'jobs', 'details', %(details)s::json)
     FROM edited

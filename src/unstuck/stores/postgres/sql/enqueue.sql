@@ -1,4 +1,4 @@
--- enqueue: add jobs unless their addresses are taken, in the order given. What many jobs share is a kind, said once.
+-- enqueue: add jobs unless their addresses are taken, in the order given. What many jobs share is a kind, sent once.
 -- Only due jobs get a rank. Answers how many were added, and which unless it was all.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 kind AS (
@@ -36,13 +36,13 @@ added AS (
     ON CONFLICT (id, queue) DO NOTHING
     RETURNING queue, id, next_earliest_run_at
 ),
-told AS (
+logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT 'enqueued', queue, id, '{"type": "enqueued", "table": "jobs", "details": {}}' FROM added WHERE %(all_events)s
 ),
 rung AS (
-    SELECT pg_notify(%(channel)s, ring.queue) FROM json_array_elements_text(%(ring)s::json) AS ring (queue)
-    WHERE ring.queue IN (SELECT queue FROM added, clock WHERE next_earliest_run_at < clock.now + interval '1 second')
+    SELECT pg_notify(%(channel)s, notified.queue) FROM json_array_elements_text(%(notify)s::json) AS notified (queue)
+    WHERE notified.queue IN (SELECT queue FROM added, clock WHERE next_earliest_run_at < clock.now + interval '1 second')
 )
 SELECT
     count(*), (SELECT count(*) FROM rung),

@@ -27,7 +27,7 @@ added AS (
     FROM over WHERE jobs.id = over.id AND jobs.queue = over.queue
     RETURNING jobs.queue, jobs.id
 ),
-told AS (
+logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT 'enqueued', queue, id, '{"type": "enqueued", "table": "jobs", "details": {}}' FROM added WHERE %(all_events)s
 )

@@ -1,5 +1,5 @@
 -- events: what happened behind a place in the log. Numbers are drawn before their transactions commit, so a number that
--- is missing may still come: nothing behind a gap is told for a second, or whoever follows the log would miss it.
+-- is missing may still come: nothing behind a gap is answered for a second, or a reader that follows the log would miss it.
 WITH next AS MATERIALIZED (
     SELECT seq, at, type, queue, job_id, data::text, lag(seq) OVER (ORDER BY seq) AS before FROM (
         SELECT * FROM {schema}.job_events WHERE seq > %(after)s ORDER BY seq LIMIT %(limit)s

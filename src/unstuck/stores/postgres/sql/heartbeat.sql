@@ -17,7 +17,7 @@ beat AS (
     ) WITH ORDINALITY AS beat (queue, id, fence, seconds, progress, stage, place)
 ),
 -- One look-up by address for each, in the order of ids, so that no two batches wait for each other. The status is
--- compared as an expression, lest the planner read all that is processing instead.
+-- compared as an expression, so that the planner does not read all that is processing instead.
 held AS MATERIALIZED (
     SELECT beat.* FROM (SELECT * FROM beat ORDER BY id, queue) AS beat CROSS JOIN LATERAL (
         SELECT FROM {schema}.jobs

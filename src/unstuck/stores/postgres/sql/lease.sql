@@ -1,5 +1,5 @@
 -- lease: take jobs from the heads of the queues' lines. It costs an attempt; the fence grows even if the clock went
--- back. The lock on the queue's row makes a pause a barrier: whoever waited for one sees it when the lock is had.
+-- back. The lock on the queue's row makes a pause a barrier: a lease that waited for one sees it once it has the lock.
 WITH share AS (
     SELECT queue, make_interval(secs => seconds) AS length, most, at_a_time, only_new
     FROM json_to_recordset(%(shares)s::json)

@@ -1,5 +1,5 @@
 -- reclaim: take over leases that had run out when the reaper read the clock, the longest silent first. Blind time does
--- not count: a span in which the holder could not be heard prolongs a lease by as much of it as came after the last beat,
+-- not count: a span in which the holder could not reach the store prolongs a lease by as much of it as came after the last beat,
 -- or, without one, after its end. A lease that is renewed meanwhile is looked at again when its row's lock is had.
 WITH look AS MATERIALIZED (SELECT least(now(), %(as_of)s::timestamptz) AS at),
 found AS MATERIALIZED (

@@ -11,7 +11,7 @@ again AS (
     FROM finished WHERE jobs.id = finished.id AND jobs.queue = finished.queue
     RETURNING jobs.queue, jobs.id
 ),
-told AS (
+logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data) 
     SELECT 'requeued', queue, id, '{"type": "requeued", "table": "jobs", "details": {}}' FROM again
 ),

@@ -4,7 +4,7 @@ WITH lifted AS (
     WHERE name = %(queue)s AND paused_at IS NOT NULL
     RETURNING name
 ),
-told AS (
+logged AS (
     INSERT INTO {schema}.job_events (type, queue, data) 
     SELECT 'resumed', name, '{"type": "resumed", "table": "jobs", "details": {}}' FROM lifted
 )

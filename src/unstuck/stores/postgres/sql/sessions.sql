@@ -1,5 +1,5 @@
 -- sessions: who holds more than a reader's lock on tables of ours, in a transaction that has been open for so long. What
--- another user's session does is not told to everybody: then neither its state nor its age is known.
+-- another user's session does is not shown to everybody: then neither its state nor its age is known.
 SELECT
     {who},
     array_agg(DISTINCT class.relname::text)

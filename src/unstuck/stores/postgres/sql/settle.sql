@@ -12,7 +12,7 @@ WITH ended AS (
     )
 ),
 -- One look-up by address for each, in the order of ids, so that no two batches wait for each other. The status is
--- compared as an expression, lest the planner read all that is processing instead.
+-- compared as an expression, so that the planner does not read all that is processing instead.
 held AS MATERIALIZED (
     SELECT ended.* FROM (SELECT * FROM ended ORDER BY id, queue) AS ended CROSS JOIN LATERAL (
         SELECT FROM {schema}.jobs
@@ -46,7 +46,7 @@ applied AS (
     FROM held, clock WHERE jobs.id = held.id AND jobs.queue = held.queue
     RETURNING jobs.queue, jobs.id, jobs.status, jobs.next_earliest_run_at, held.place, held.word, held.crashed, held.reaped
 ),
-told AS (
+logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT event.type, applied.queue, applied.id,
         json_build_object('type', event.type, 'table', 'jobs', 'details', event.details)
@@ -65,8 +65,8 @@ counted AS (
     GROUP BY applied.queue, counter.name
 ),
 rung AS (
-    SELECT pg_notify(%(channel)s, ring.queue) FROM json_array_elements_text(%(ring)s::json) AS ring (queue)
-    WHERE ring.queue IN (
+    SELECT pg_notify(%(channel)s, notified.queue) FROM json_array_elements_text(%(notify)s::json) AS notified (queue)
+    WHERE notified.queue IN (
         SELECT queue FROM applied, clock
         WHERE status = 'pending' AND next_earliest_run_at < clock.now + interval '1 second'
     )

@@ -16,11 +16,11 @@ for _, ref in ipairs(ask.refs) do
             'error_at', whole(now), 'error_category', 'PERMANENT', 'error_code', 'cancelled', 'failedReason', ask.message,
             'finishedOn', whole(now))
         redis.call('SADD', q.base .. 'unstuck:cancelled', id)
-        say(q, 'failed', id, 'failedReason', ask.message, 'prev', status == 'pending' and 'waiting' or 'active',
+        publish(q, 'failed', id, 'failedReason', ask.message, 'prev', status == 'pending' and 'waiting' or 'active',
             'by', 'unstuck')
         finish(q, id, 'failed', true)
         flush()
-        tell(q, id, 'cancelled', '{}')
+        log_event(q, id, 'cancelled', '{}')
         tally(q, 'cancelled', 1)
         measure(q, 'failed', 1)
         count = count + 1

@@ -14,7 +14,7 @@ for _, ref in ipairs(ask.refs) do
         else
             stand(q, id, priority, run_at, facts[1])
         end
-        tell(q, id, 'edited', ask.details)
+        log_event(q, id, 'edited', ask.details)
         count = count + 1
     end
 end

@@ -91,7 +91,7 @@ table.sort(found, function(one, other)
     end
     return one.q.place .. one.id > other.q.place .. other.id
 end)
-local function told(one)
+local function answer(one)
     local job = row(one.q, one.id, one.status)
     local category, code, elsewhere = failure(one.q, one.id, one.status)
     if elsewhere and job[4][1] then -- the mark comes last: behind all that it is about
@@ -103,6 +103,6 @@ end
 local rows = {}
 for place = 1, math.min(ask.limit, #found) do
     local one = found[place]
-    rows[place] = {told(one), whole(one.number), one.at and whole(one.at) or false}
+    rows[place] = {answer(one), whole(one.number), one.at and whole(one.at) or false}
 end
 return rows

@@ -33,7 +33,7 @@ for place, beat in ipairs(ask.beats) do
         gather(q, 'well', id)
         if beat[5] then
             redis.call('HSET', q.base .. id, 'progress', beat[5])
-            say(q, 'progress', id, 'data', beat[5])
+            publish(q, 'progress', id, 'data', beat[5])
         end
         if beat[6] then
             redis.call('HSET', q.base .. id, 'stage', beat[6])

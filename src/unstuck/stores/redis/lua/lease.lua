@@ -17,25 +17,25 @@ local function room(q, share)
     return math.min(wanted, free), math.min(wanted + (q.only_new and ask.passed_by or 0), free)
 end
 
--- Fail a job unrun, because a child of it failed, or a worker that knows no crash budgets has said so. For others it was
+-- Fail a job unrun, because a child of it failed, or a worker that knows no crash budgets asked for it. For others it was
 -- taken and failed at once, as BullMQ's workers do it.
 local function fail_unrun(q, id, facts)
-    local why, said = facts.defa, cjson.encode({category = 'PERMANENT', code = 'deferred', message = facts.defa})
+    local why, failure = facts.defa, cjson.encode({category = 'PERMANENT', code = 'deferred', message = facts.defa})
     local starts, attempts = (as_number(facts.ats) or 0) + 1, (as_number(facts.atm) or 0) + 1
-    redis.call('HSET', q.base .. id, 'failedReason', why, 'error', said, 'error_at', time, 'error_code', 'deferred',
+    redis.call('HSET', q.base .. id, 'failedReason', why, 'error', failure, 'error_at', time, 'error_code', 'deferred',
         'error_category', 'PERMANENT', 'settled', 'failed ' .. (facts.fence or '0'), 'processedOn', time, 'finishedOn', time,
         'ats', whole(starts), 'atm', whole(attempts))
     redis.call('HDEL', q.base .. id, 'defa')
-    say(q, 'active', id, 'prev', 'waiting')
-    say(q, 'failed', id, 'failedReason', why, 'prev', 'active', 'by', 'unstuck')
+    publish(q, 'active', id, 'prev', 'waiting')
+    publish(q, 'failed', id, 'failedReason', why, 'prev', 'active', 'by', 'unstuck')
     local read, opts = pcall(cjson.decode, facts.opts or '{}')
     if attempts >= (read and type(opts) == 'table' and tonumber(opts.attempts) or 1) then
-        say(q, 'retries-exhausted', id, 'attemptsMade', whole(attempts))
+        publish(q, 'retries-exhausted', id, 'attemptsMade', whole(attempts))
     end
     finish(q, id, 'failed', true)
     flush()
-    tell(q, id, 'failed', '{"message":' .. cjson.encode(why) .. '}')
-    tell(q, id, 'alert', '{"alert":"dead_letter","message":' .. cjson.encode(why) .. '}')
+    log_event(q, id, 'failed', '{"message":' .. cjson.encode(why) .. '}')
+    log_event(q, id, 'alert', '{"alert":"dead_letter","message":' .. cjson.encode(why) .. '}')
     tally(q, 'failed', 1)
     measure(q, 'failed', 1)
 end
@@ -51,7 +51,7 @@ local function forget_last(key, facts)
     return (facts.stage or facts.progress) and redis.call('HDEL', key, 'stage', 'progress') > 0
 end
 
--- A job of somebody else's has the crash budget of its queue, for whoever finds it should its worker die.
+-- A job of somebody else's has the crash budget of its queue, for the reaper that finds it should its worker die.
 local function entrust(key, facts, most)
     local budget = most and whole(most)
     if facts.policy or facts.max_crashes == budget then
@@ -84,7 +84,7 @@ local function take(q, found, share)
         gather(q, 'leave', id)
     elseif not leave(q, id, facts.lane) or not there then
         if not there then -- an entry whose job is gone
-            tell(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
+            log_event(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
         end
         return
     end
@@ -107,12 +107,12 @@ local function take(q, found, share)
     local ends = hold(q, id, fence, ask.owner, share[1])
     redis.call('HSET', key, 'fence', fence, 'leased', starts .. ' ' .. found.place .. ties(facts), 'ats', starts, 'processedOn',
         time, 'pb', ask.owner)
-    say(q, 'active', id, 'prev', 'waiting')
+    publish(q, 'active', id, 'prev', 'waiting')
     if behind_it then
         iterate(q, behind_it)
     end
     if ask.routine then
-        tell(q, id, 'leased', '{"fence":' .. fence .. ',"owner":' .. cjson.encode(ask.owner) .. '}')
+        log_event(q, id, 'leased', '{"fence":' .. fence .. ',"owner":' .. cjson.encode(ask.owner) .. '}')
     end
     bytes = bytes + #(facts.data or '')
     return {q.place, id, 'processing', also(row, 'fence', fence, 'processedOn', time, 'pb', ask.owner, 'lease_until', ends)}
@@ -173,7 +173,7 @@ if #ask.shares > 1 then
     end)
 end
 
-if ask.look then -- for whoever compares several servers
+if ask.look then -- for a caller that compares several servers
     local ranks = {}
     for place, one in ipairs(found) do
         ranks[place] = whole(one.rank)
@@ -204,7 +204,7 @@ for place in ipairs(ask.shares) do
             redis.call('PEXPIRE', q.base .. 'limiter', whole(q.duration or 1000))
         end
     end
-    -- For the next who waits, as this one may have taken the bell.
+    -- For the next who waits, as this one may have taken the wakeup.
     q.ready = redis.call('ZCARD', q.base .. 'prioritized') > 0 or redis.call('LLEN', q.base .. 'wait') > 0
     q.later = not q.ready
     if not q.ready then

@@ -3,8 +3,8 @@
 -- needs: line, hold, follow, forget, sweep, pause
 local FUTURE = 60000 -- a beat from further ahead means that the clock was put back
 
--- When a holder was last heard: his last beat, or his start.
-local function heard(beat, start)
+-- The last sign of a holder: its last heartbeat, or its start.
+local function last_sign(beat, start)
     return math.max(as_number(beat) or 0, as_number(start) or 0)
 end
 
@@ -12,7 +12,7 @@ local function remove(q, id)
     redis.call('LREM', q.base .. 'active', 1, id)
     redis.call('ZREM', q.base .. 'unstuck:leases', id)
     active(q)[id] = nil
-    tell(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
+    log_event(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
 end
 
 -- Give a lease to jobs that run without one and whose holder was silent for the grace. One that has a live lock is
@@ -22,7 +22,7 @@ local function adopt(q)
     local function grant(id, owner, lease)
         redis.call('HSET', q.base .. id, 'pb', owner, 'heartbeat_at', time)
         redis.call('ZADD', q.base .. 'unstuck:leases', whole(now + lease), id)
-        tell(q, id, 'reaper:adopted', '{"owner":' .. cjson.encode(owner) .. '}')
+        log_event(q, id, 'reaper:adopted', '{"owner":' .. cjson.encode(owner) .. '}')
         adopted = adopted + 1
     end
     local leases = q.base .. 'unstuck:leases'
@@ -30,7 +30,7 @@ local function adopt(q)
     for at = 1, #ahead, 2 do
         local id, ends = ahead[at], ahead[at + 1]
         local facts = redis.call('HMGET', q.base .. id, 'pb', 'heartbeat_at', 'processedOn')
-        local beat = heard(facts[2], facts[3])
+        local beat = last_sign(facts[2], facts[3])
         if facts[1] and adopted < ask.limit and beat > now + FUTURE then
             redis.call('HSET', q.base .. id, 'processedOn', time)
             grant(id, facts[1], ends - beat)
@@ -47,7 +47,7 @@ local function adopt(q)
     for id in pairs(active(q)) do
         if adopted < ask.limit and not redis.call('ZSCORE', leases, id) then
             local facts = redis.call('HMGET', q.base .. id, 'pb', 'heartbeat_at', 'processedOn', 'ats')
-            local seen = heard(facts[2], facts[3])
+            local seen = last_sign(facts[2], facts[3])
             if gone(q, id) then -- an entry whose job is gone
                 remove(q, id)
             elseif seen < now - ask.grace and redis.call('EXISTS', q.base .. id .. ':lock') == 0 then
@@ -66,7 +66,7 @@ for _, owner in ipairs(ask.of or {}) do
     dead[owner] = true
 end
 
--- Time in which a holder could not be heard does not count against him.
+-- Time in which a holder could not reach the store does not count against it.
 local function deaf(beat)
     local sum = 0
     for _, span in ipairs(ask.blind) do
@@ -79,7 +79,7 @@ local function lapsed(facts, ends)
     if ask.of then
         return dead[facts[1]]
     end
-    local beat = heard(facts[2], facts[3])
+    local beat = last_sign(facts[2], facts[3])
     return ends + deaf(beat > 0 and beat or ends) < look
 end
 

@@ -10,8 +10,8 @@ for _, one in ipairs(found) do
     redis.call('HSET', q.base .. id, 'run_at', whole(now), 'delay', 0, 'atm', 0, 'crashes', 0)
     stand(q, id, as_number(facts[1]) or 0, now, facts[2])
     take_back(q.base .. id, one.set)
-    say(q, 'waiting', id, 'prev', one.set)
-    tell(q, id, 'requeued', '{}')
+    publish(q, 'waiting', id, 'prev', one.set)
+    log_event(q, id, 'requeued', '{}')
 end
 chime()
 return #found

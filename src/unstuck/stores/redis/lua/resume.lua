@@ -1,4 +1,4 @@
--- resume: lift a pause, a halt or both, and ring for what has gathered.
+-- resume: lift a pause, a halt or both, and wake workers up for what has gathered.
 local q = queue(1)
 if not q.paused then
     return 0
@@ -8,6 +8,6 @@ q.ready = redis.call('EXISTS', q.base .. 'wait', q.base .. 'prioritized') > 0
 redis.call('HDEL', q.base .. 'meta', 'paused')
 redis.call('DEL', q.base .. 'unstuck:pause')
 redis.call('XADD', q.base .. 'events', 'MAXLEN', '~', q.kept, '*', 'event', 'resumed')
-tell(q, nil, 'resumed', '{}')
+log_event(q, nil, 'resumed', '{}')
 chime()
 return 1

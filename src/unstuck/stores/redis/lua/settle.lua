@@ -58,11 +58,11 @@ local function go_back(q, id, delay, leased)
     if delay > 0 then
         redis.call('HSET', q.base .. id, 'run_at', whole(now + delay), 'delay', whole(delay))
         postpone(q, id, now + delay)
-        say(q, 'delayed', id, 'delay', whole(now + delay))
+        publish(q, 'delayed', id, 'delay', whole(now + delay))
     else
         local facts, place = redis.call('HMGET', q.base .. id, 'priority', 'lane'), string.match(leased, ' (%S+)')
         stand(q, id, as_number(facts[1]) or 0, due_at(q, id), facts[2] or nil, tonumber(place))
-        say(q, 'waiting', id, 'prev', 'active')
+        publish(q, 'waiting', id, 'prev', 'active')
     end
 end
 
@@ -110,16 +110,16 @@ local function settle(outcome, facts)
     if not set then
         go_back(q, id, outcome[5], facts[LEASED])
         if outcome[7] then
-            say(q, 'stalled', id)
+            publish(q, 'stalled', id)
         end
         return
     end
     if set == 'completed' then
-        say(q, 'completed', id, 'returnvalue', outcome[6] or 'null', 'prev', 'active', 'by', 'unstuck')
+        publish(q, 'completed', id, 'returnvalue', outcome[6] or 'null', 'prev', 'active', 'by', 'unstuck')
     else
         redis.call('HSET', key, 'finishedOn', time)
-        say(q, 'failed', id, 'failedReason', outcome[13] or '', 'prev', 'active', 'by', 'unstuck')
-        say(q, 'retries-exhausted', id, 'attemptsMade', attempts)
+        publish(q, 'failed', id, 'failedReason', outcome[13] or '', 'prev', 'active', 'by', 'unstuck')
+        publish(q, 'retries-exhausted', id, 'attemptsMade', attempts)
     end
     finish(q, id, set, facts[PARENT] or string.find(facts[LEASED], 'tied', 1, true))
 end
@@ -133,7 +133,7 @@ flush()
 for _, event in ipairs(ask.events) do
     local outcome = ask.outcomes[event[1]]
     if answers[event[1]] == 'applied' then
-        tell(queue(outcome[1]), outcome[2], event[2], event[3])
+        log_event(queue(outcome[1]), outcome[2], event[2], event[3])
     end
 end
 for _, more in ipairs(ask.counts) do
@@ -174,7 +174,7 @@ if jobs[1] then
     add_all(jobs, ask.routine)
 end
 for place in ipairs(ask.queues) do
-    -- Nobody will come back to a place of his: count anew, as BullMQ does.
+    -- Nobody will come back to an earlier position: count from the start, as BullMQ does.
     local q = queue(place)
     if redis.call('EXISTS', q.base .. 'active', q.base .. 'prioritized') == 0 then
         redis.call('DEL', q.base .. 'pc')

@@ -1,4 +1,4 @@
--- complete: settle for the usual case, leases that all end well. Says nothing that settle would not say.
+-- complete: settle for the usual case, leases that all end well. Writes nothing that settle would not write.
 UPDATE job SET
     status = 'completed', rank = NULL, finished_at = :now, result = ended.result,
     settled_fence = job.fence, settled = 'completed', owner = NULL, lease_until = NULL, heartbeat_at = NULL

@@ -1,5 +1,5 @@
 -- lapsed: jobs whose lease had run out when the reaper read the clock, as they are; the longest silent first. Blind time
--- does not count: a span in which the holder could not be heard prolongs the lease by as much of it as came after its
+-- does not count: a span in which the holder could not reach the store prolongs the lease by as much of it as came after its
 -- last beat, or, without one, after its end.
 SELECT seq, octet_length(payload) FROM job
 WHERE status = 'processing' AND lease_until < :then

@@ -1,4 +1,4 @@
--- ended: how leases ended, by what was told of it: the last word for each row and fence.
+-- ended: how leases ended, by the events: the last one for each row and fence.
 SELECT DISTINCT ON (1, 2) {event id}, {event data}::json #>> '{details,fence}', {event data}::json #>> '{details,word}'
 FROM {events} AS event
 WHERE {event named} AND {event data}::json ->> 'table' = %(table)s

@@ -1,4 +1,4 @@
--- history: what was told of rows, in short: the last thing and when, the last one that was no lease given by a reaper and
+-- history: the events of rows, in short: the last one and when, the last one that was no lease given by a reaper and
 -- in which attempt, and how often a worker was lost since somebody put the row back as if it were new.
 SELECT
     id,
@@ -6,15 +6,15 @@ SELECT
     max(at),
     (array_agg(type ORDER BY at DESC) FILTER (WHERE type <> 'reaper:adopted'))[1],
     (array_agg(attempt ORDER BY at DESC) FILTER (WHERE type <> 'reaper:adopted'))[1],
-    count(*) FILTER (WHERE type IN ('reaper:requeued', 'crash:requeued') AND at > coalesce(anew, ''))
+    count(*) FILTER (WHERE type IN ('reaper:requeued', 'crash:requeued') AND at > coalesce(requeued_at, ''))
 FROM (
-    SELECT id, type, attempt, at, max(at) FILTER (WHERE type = 'requeued') OVER (PARTITION BY id) AS anew
+    SELECT id, type, attempt, at, max(at) FILTER (WHERE type = 'requeued') OVER (PARTITION BY id) AS requeued_at
     FROM (
         SELECT {event id} AS id, {event data}::json ->> 'type' AS type,
             {event data}::json #>> '{details,attempt}' AS attempt, {event data}::json #>> '{details,at}' AS at
         FROM {events} AS event
         WHERE {event named} AND {event data}::json ->> 'table' = %(table)s
-    ) AS said
+    ) AS event_facts
     WHERE at IS NOT NULL AND type <> 'alert'
-) AS told
+) AS of_row
 GROUP BY id

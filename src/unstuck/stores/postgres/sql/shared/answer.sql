@@ -1,5 +1,5 @@
--- answer: tell of the jobs that were `leased` at the `clock`, and answer with them in the order of their places in line.
-told AS (
+-- answer: log the jobs that were `leased` at the `clock`, and answer with them in the order of their places in line.
+logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT 'leased', queue, id, json_build_object(
         'type', 'leased', 'table', 'jobs', 'details', json_build_object('fence', fence, 'owner', %(owner)s::text)

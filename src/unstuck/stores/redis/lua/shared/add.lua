@@ -67,13 +67,13 @@ local function add(job, number, routine, plain)
         redis.call('HSET', key, unpack(kept))
     end
     gather(q, 'all', born or whole(number), id)
-    say(q, 'added', id, 'name', job[10])
+    publish(q, 'added', id, 'name', job[10])
     if lane then
         use_lanes(q)
     end
     if run_at > now then
         postpone(q, id, run_at)
-        say(q, 'delayed', id, 'delay', whole(run_at))
+        publish(q, 'delayed', id, 'delay', whole(run_at))
     else
         if job[5] then
             flush() -- its place is found among those that stand there
@@ -82,15 +82,15 @@ local function add(job, number, routine, plain)
         else
             stand_last(q, id, priority, lane)
         end
-        say(q, 'waiting', id)
+        publish(q, 'waiting', id)
     end
     if routine then
-        tell(q, id, 'enqueued', '{}')
+        log_event(q, id, 'enqueued', '{}')
     end
     return {1, 1}
 end
 
--- Whether none of the jobs is there yet, nor twice among them, and all are due by what they are told to wait. Then what
+-- Whether none of the jobs is there yet, nor twice among them, and all are due by the delays that they have. Then what
 -- would be asked for each is asked once: whether it is there, and the counters of their places.
 local function all_plain(jobs)
     local keys, seen = {}, {}

@@ -10,5 +10,5 @@ local function erase(q, id, set)
     disown(key)
     redis.call('DEL', key, key .. ':lock', key .. ':logs', key .. ':dependencies', key .. ':processed', key .. ':failed',
         key .. ':unsuccessful')
-    say(q, 'removed', id, 'prev', set)
+    publish(q, 'removed', id, 'prev', set)
 end

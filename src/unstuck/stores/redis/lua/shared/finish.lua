@@ -1,4 +1,4 @@
--- finish: put a job among the finished ones of its kind, tell its parent, bring the job that was kept for its end, and keep
+-- finish: put a job among the finished ones of its kind, notify its parent, bring the job that was kept for its end, and keep
 -- only as many as its options allow.
 local function trim(q, id, set, keep)
     if keep == true or keep == 0 or (type(keep) == 'table' and keep.count == 0) then

@@ -1,4 +1,4 @@
--- follow: tell of what workers of BullMQ's finished, as its own events say it. Ours are marked, and were told.
+-- follow: log what BullMQ's workers finished, from BullMQ's own events. Ours are marked, and are logged already.
 local AT_ONCE = 1000
 
 local function note(q, id, event, why)
@@ -7,11 +7,11 @@ local function note(q, id, event, why)
     end
     tally(q, event, 1)
     if event == 'failed' then
-        local said = '"message":' .. cjson.encode(string.sub(why or '', 1, 500)) .. '}'
-        tell(q, id, 'failed', '{' .. said)
-        tell(q, id, 'alert', '{"alert":"dead_letter",' .. said)
+        local message = '"message":' .. cjson.encode(string.sub(why or '', 1, 500)) .. '}'
+        log_event(q, id, 'failed', '{' .. message)
+        log_event(q, id, 'alert', '{"alert":"dead_letter",' .. message)
     elseif ask.routine then
-        tell(q, id, 'completed', '{}')
+        log_event(q, id, 'completed', '{}')
     end
 end
 
@@ -26,12 +26,12 @@ local function follow(q)
             local some = redis.call('XRANGE', stream, '(' .. at, '+', 'COUNT', AT_ONCE)
             for _, entry in ipairs(some) do
                 at = entry[1]
-                local said = {}
+                local event = {}
                 for place = 1, #entry[2], 2 do
-                    said[entry[2][place]] = entry[2][place + 1]
+                    event[entry[2][place]] = entry[2][place + 1]
                 end
-                if not said.by and (said.event == 'completed' or said.event == 'failed') then
-                    note(q, said.jobId, said.event, said.failedReason)
+                if not event.by and (event.event == 'completed' or event.event == 'failed') then
+                    note(q, event.jobId, event.event, event.failedReason)
                 end
             end
         until #some < AT_ONCE

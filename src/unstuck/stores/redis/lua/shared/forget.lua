@@ -10,8 +10,8 @@ local function forget(q, removed)
         redis.call('DEL', q.base .. id)
     end
     for _, text in ipairs(redis.call('ZRANGE', q.base .. 'unstuck:events', 0, -1)) do
-        local read, said = pcall(cjson.decode, string.match(text, '^%d+ %d+ (.*)$'))
-        if read and removed[said[2]] then
+        local read, event = pcall(cjson.decode, string.match(text, '^%d+ %d+ (.*)$'))
+        if read and removed[event[2]] then
             redis.call('ZREM', q.base .. 'unstuck:events', text)
         end
     end

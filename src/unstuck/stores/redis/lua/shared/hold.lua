@@ -31,7 +31,7 @@ local function let_go(q, id)
     active(q)[id] = nil
 end
 
--- As text, as it is written and told.
+-- As text, as it is written and answered.
 local function next_fence(fence)
     local least = (as_number(fence) or 0) + 1
     return least > now and whole(least) or time

@@ -1,5 +1,5 @@
 -- iterate: have a job scheduler of BullMQ's go on. Whoever takes the job of its present iteration adds the next one, which
--- becomes the present one in the same step: so there is one, whoever takes that job again. The slot of an interval is found
+-- becomes the present one in the same step: so there is one, also if that job is taken again. The slot of an interval is found
 -- here. That of a cron pattern is not: the caller is asked for it, and answers in ask.slots, 0 if there is none.
 local function next_slot(last, every, offset)
     local slot = last + every
@@ -45,7 +45,7 @@ end
 local function iterate(q, found)
     local opts, id = found.opts, 'repeat:' .. found.scheduler .. ':' .. whole(found.slot)
     if redis.call('EXISTS', q.base .. id) == 1 then
-        say(q, 'duplicated', id)
+        publish(q, 'duplicated', id)
         return
     end
     redis.call('ZADD', q.base .. 'repeat', whole(found.slot), found.scheduler)

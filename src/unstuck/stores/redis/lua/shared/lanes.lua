@@ -2,14 +2,14 @@
 -- A job's turn is how many of its lane would be running before it. Jobs without a lane wait for no one's turn.
 -- Answers also what in_turn wants to know: of which lines a job may go ahead, and how much room each lane has.
 local lane_line
-function lane_line(q, limit, per_lane, anew)
+function lane_line(q, limit, per_lane, rebuild)
     use_lanes(q)
     local lanes = redis.call('SMEMBERS', q.base .. 'unstuck:lanes')
     local known = redis.call('ZCARD', lane_key(q))
     for _, lane in ipairs(lanes) do
         known = known + redis.call('ZCARD', lane_key(q, lane))
     end
-    if anew or known ~= redis.call('ZCARD', q.base .. 'prioritized') then -- a worker that knows no lanes was here
+    if rebuild or known ~= redis.call('ZCARD', q.base .. 'prioritized') then -- a worker that knows no lanes was here
         index_all(q)
         lanes = redis.call('SMEMBERS', q.base .. 'unstuck:lanes')
     end

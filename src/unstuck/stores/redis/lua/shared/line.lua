@@ -45,7 +45,7 @@ end
 -- A score at the end of a class.
 local function behind(q, priority, last)
     local counter = redis.call('INCR', q.base .. 'pc')
-    if last and priority * SPAN + counter <= last then -- somebody began to count anew
+    if last and priority * SPAN + counter <= last then -- somebody began to count again
         counter = math.floor(last - priority * SPAN) + 1
         redis.call('SET', q.base .. 'pc', whole(counter))
     end
@@ -121,7 +121,7 @@ local function postpone(q, id, run_at)
     redis.call('ZADD', q.base .. 'delayed', whole(score), id)
 end
 
--- Take a job out of line; tells whether it was there.
+-- Take a job out of line; answers whether it was there.
 local function leave(q, id, lane)
     local gone = redis.call('ZREM', q.base .. 'prioritized', id)
     if gone == 0 then
@@ -147,7 +147,7 @@ local function promote(q, limit)
         redis.call('ZREM', key, id)
         redis.call('HSET', q.base .. id, 'delay', 0, 'run_at', whole(run_at))
         stand(q, id, as_number(facts[1]) or 0, run_at, facts[2])
-        say(q, 'waiting', id, 'prev', 'delayed')
+        publish(q, 'waiting', id, 'prev', 'delayed')
     end
 end
 

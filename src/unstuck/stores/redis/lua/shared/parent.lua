@@ -8,10 +8,10 @@ local function run_parent(base, id)
     redis.call('HSET', base .. id, 'run_at', whole(now + delay))
     if delay > 0 then
         postpone(q, id, now + delay)
-        say(q, 'delayed', id, 'delay', whole(now + delay))
+        publish(q, 'delayed', id, 'delay', whole(now + delay))
     else
         stand(q, id, as_number(facts[1]) or 0, now, facts[3], 0) -- of those without a priority it is the next
-        say(q, 'waiting', id, 'prev', 'waiting-children')
+        publish(q, 'waiting', id, 'prev', 'waiting-children')
     end
 end
 

@@ -7,7 +7,7 @@ local function stop(q, why)
     q.paused = true
     redis.call('DEL', q.base .. 'marker')
     redis.call('XADD', q.base .. 'events', 'MAXLEN', '~', q.kept, '*', 'event', 'paused')
-    tell(q, nil, 'paused', '{"why":' .. cjson.encode(why) .. '}')
+    log_event(q, nil, 'paused', '{"why":' .. cjson.encode(why) .. '}')
 end
 
 -- BullMQ resumes without knowing of our reasons: what it left behind is no reason of a later pause.

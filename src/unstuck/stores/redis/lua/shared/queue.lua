@@ -90,8 +90,8 @@ local function gone(q, id)
     return redis.call('HEXISTS', key, 'name') == 0 and redis.call('HEXISTS', key, 'data') == 0
 end
 
--- Tell BullMQ's listeners. What is too old is forgotten once a step.
-local function say(q, event, id, ...)
+-- Publish an event of BullMQ's. Events that are too old are removed once a step.
+local function publish(q, event, id, ...)
     if q.trimmed then
         redis.call('XADD', q.base .. 'events', '*', 'event', event, 'jobId', id, ...)
     else
@@ -101,7 +101,7 @@ local function say(q, event, id, ...)
 end
 
 -- Write an event of ours. It is in one line with all others of its queue, and its job knows its number.
-local function tell(q, id, type, details)
+local function log_event(q, id, type, details)
     local facts = id and redis.call('HMGET', q.base .. id, 'name', 'told')
     if id and not facts[1] and gone(q, id) then
         return -- the job was removed in the same step
@@ -138,7 +138,7 @@ local function gather(q, what, one, two)
 end
 
 -- Take jobs off the list of those that run. Those that began first stand last: what is behind the first that goes is
--- written anew if it is not much more than what goes.
+-- written again if it is not much more than what goes.
 local function stop_all(q)
     local gone, key = {}, q.base .. 'active'
     for _, id in ipairs(q.stop) do
@@ -220,7 +220,7 @@ local function also(row, ...)
 end
 
 -- A job as it is now, for the one who asked: all of its hash, and the end of its lease. That of a worker of BullMQ's is its
--- lock, which it renews. Of one that is gone there is nothing to tell.
+-- lock, which it renews. For one that is gone there is nothing to log.
 local function row(q, id, status)
     status = status or state(q, id)
     if gone(q, id) then

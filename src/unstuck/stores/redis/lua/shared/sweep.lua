@@ -27,7 +27,7 @@ local function strike(q, id, place)
     else
         redis.call('ZREM', q.base .. place, id)
     end
-    tell(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
+    log_event(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
 end
 
 local function sweep(q)
@@ -53,10 +53,10 @@ local function sweep(q)
             if not place then
                 local facts = redis.call('HMGET', q.base .. id, 'priority', 'lane')
                 stand(q, id, as_number(facts[1]) or 0, due_at(q, id), facts[2])
-                say(q, 'waiting', id)
-                tell(q, id, 'reaper:adopted', '{"why":"it was in no list"}')
+                publish(q, 'waiting', id)
+                log_event(q, id, 'reaper:adopted', '{"why":"it was in no list"}')
             end
-        elseif place ~= 'active' then -- those that run are left to whoever looks after leases
+        elseif place ~= 'active' then -- those that run are left to the step that looks after leases
             if place then
                 strike(q, id, place)
             end

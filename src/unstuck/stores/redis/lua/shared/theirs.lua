@@ -6,13 +6,13 @@ local function add_theirs(q, id, name, data, opts, more)
     if type(opts.de) == 'table' and opts.de.id then
         redis.call('HSET', q.base .. id, 'deid', opts.de.id)
     end
-    say(q, 'added', id, 'name', name)
+    publish(q, 'added', id, 'name', name)
     if delay > 0 then
         postpone(q, id, now + delay)
-        say(q, 'delayed', id, 'delay', whole(now + delay))
+        publish(q, 'delayed', id, 'delay', whole(now + delay))
     else
         stand(q, id, priority, now, nil, opts.lifo and 0 or nil)
-        say(q, 'waiting', id)
+        publish(q, 'waiting', id)
     end
 end
 

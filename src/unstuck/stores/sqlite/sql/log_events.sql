@@ -1,2 +1,2 @@
--- tell: write an event.
+-- log_events: write an event.
 INSERT INTO event (at, type, queue, job, details) VALUES (?, ?, ?, ?, ?)

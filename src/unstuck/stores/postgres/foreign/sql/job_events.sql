@@ -1,4 +1,4 @@
--- told: what was told of a row, from the beginning.
+-- job_events: the events of a row, from the beginning.
 SELECT row_number() OVER (ORDER BY {event at}), {event at}, {event data}::json ->> 'type', {event data}::text
 FROM {events} AS event
 WHERE {event named} AND {event data}::json ->> 'table' = %(table)s

@@ -1,0 +1,4 @@
+// tell: write routine events.
+WITH $logged AS logged
+{logged}
+RETURN size(logged) AS answer

@@ -1,4 +1,0 @@
-// tell: write routine events.
-WITH $told AS told
-{told}
-RETURN size(told) AS answer
