@@ -56,9 +56,9 @@ def _checked(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise SettingsError(f"OPENAI_BASE_URL is not a URL: {allowed}") from None
+        raise SettingsError(f"OPENAI_BASE_URL is not a usable URL: {allowed}") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise SettingsError(f"OPENAI_BASE_URL is not such a URL: {allowed}")
+        raise SettingsError(f"OPENAI_BASE_URL is not a usable URL: {allowed}")
     if parts.username or parts.password or parts.query:
         raise SettingsError("OPENAI_BASE_URL has a user, password or query: put the key into OPENAI_API_KEY")
     return url.rstrip("/")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
 CHARACTERS_A_TOKEN = 16
@@ -25,7 +25,7 @@ class Window:
             return text
         text = text[: CHARACTERS_A_TOKEN * self.limit]
         ends = self._ends(text)
-        return text if len(ends) <= self.limit else text[: ends[self.limit - 1]]
+        return text if len(ends) <= self.limit else text[: _reach(ends, 0, self.limit)]
 
     def pieces(self, lead: str, text: str) -> list[str]:
         """Pieces end at the end of a sentence where there is one in their second half, or else between words."""
@@ -36,7 +36,7 @@ class Window:
         room = self.limit - len(self._ends(lead)) - 1  # the first token behind the lead may be another one
         parts, start, token = [], 0, 0
         while len(ends) - token > room:
-            end = _break(text, start, ends[token + room - 1])
+            end = _break(text, start, _reach(ends, token, room))
             parts.append(text[start:end].strip())
             start = end
             token = bisect_right(ends, start, lo=token)
@@ -47,7 +47,7 @@ class Window:
         """The lead, if it leaves at least half of the window to the text."""
         ends = self._ends(lead)
         half = self.limit // 2
-        return lead if len(ends) <= half else lead[: ends[half - 2]] + lead[-1:]
+        return lead if len(ends) <= half else lead[: _reach(ends, 0, half - 1)] + lead[-1:]
 
     def _fits(self, text: str) -> bool:
         return len(text) < self.limit and len(text.encode()) < self.limit
@@ -60,6 +60,15 @@ def bytes_window(limit: int) -> Window:
 
 def _byte_ends(text: str) -> list[int]:
     return [index for index, character in enumerate(text, 1) for _ in character.encode()]
+
+
+def _reach(ends: Sequence[int], token: int, count: int) -> int:
+    """Where the text ends that so many tokens from this one make up, without a part of a character."""
+    behind = token + count
+    if ends[behind] > ends[behind - 1]:
+        return ends[behind - 1]
+    before = bisect_left(ends, ends[behind], lo=token) - 1
+    return ends[max(before, token)]
 
 
 def _break(text: str, start: int, end: int) -> int:
