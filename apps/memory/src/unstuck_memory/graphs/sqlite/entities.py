@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import uuid4
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from unstuck_memory.graphs.folded import folded
 from unstuck_memory.graphs.sqlite import rows
@@ -53,7 +53,7 @@ class Draft:
             )  # fmt: skip
         after = rows.entity(row)
         if self.before is not None:
-            keep(tx, self.project, self.before, after.valid_from)
+            write_row(tx, self.project, structs.replace(self.before, valid_to=after.valid_from))
             forget(tx, row[0], self.before)
         index(tx, self.project, row[0], after)
         return after
@@ -64,7 +64,7 @@ class _Item(NamedTuple):
     change: EntityChange
 
 
-def create(tx: Transaction, project: str, entities: Sequence[NewEntity]) -> list[EntityChange]:
+def create_entities(tx: Transaction, project: str, entities: Sequence[NewEntity]) -> list[EntityChange]:
     drafts = drafted(tx, project, [entity.name for entity in entities])
     new: dict[str, str] = {}  # names that this call creates, by what they are found by
     items = []
@@ -84,7 +84,7 @@ def create(tx: Transaction, project: str, entities: Sequence[NewEntity]) -> list
     return _saved(tx, items)
 
 
-def add(tx: Transaction, project: str, additions: Sequence[Observations]) -> list[EntityChange]:
+def add_observations(tx: Transaction, project: str, additions: Sequence[Observations]) -> list[EntityChange]:
     drafts = drafted(tx, project, [item.entity_name for item in additions])
     items = []
     for item in additions:
@@ -119,7 +119,7 @@ def delete_observations(
     return _saved(tx, items)
 
 
-def delete(tx: Transaction, project: str, names: Sequence[str]) -> list[bool]:
+def delete_entities(tx: Transaction, project: str, names: Sequence[str]) -> list[bool]:
     drafts = drafted(tx, project, names)
     found = []
     for name in names:
@@ -146,13 +146,10 @@ def archive(tx: Transaction, draft: Draft) -> None:
     forget(tx, draft.row_id, draft.before)
 
 
-def keep(tx: Transaction, project: str, entity: Entity, valid_to: int | None) -> None:
-    """Write a version to a row of its own."""
-    tx.change(
-        "entity_keep", uid=entity.uid, project=project, name=entity.name, folded=folded(entity.name), type=entity.entity_type,
-        version=entity.version, created_at=entity.created_at, updated_at=entity.updated_at, valid_from=entity.valid_from,
-        valid_to=valid_to, changed_by=entity.changed_by, observations=rows.text(entity.observations),
-    )  # fmt: skip
+def write_row(tx: Transaction, project: str, entity: Entity) -> int:
+    """Write a version to a row of its own; returns the row's id."""
+    values = structs.asdict(entity) | {"observations": rows.text(entity.observations)}
+    return int(tx.value("entity_write", project=project, folded=folded(entity.name), **values))
 
 
 def index(tx: Transaction, project: str, row_id: int, entity: Entity) -> None:
@@ -176,7 +173,8 @@ def _saved(tx: Transaction, items: Sequence[_Item]) -> list[EntityChange]:
         if item.draft is not None and item.draft.name not in saved:
             saved[item.draft.name] = item.draft.save(tx)
     return [
-        replace(item.change, entity=saved[item.draft.name]) if item.draft else item.change for item in items
+        structs.replace(item.change, entity=saved[item.draft.name]) if item.draft else item.change
+        for item in items
     ]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unstuck_memory.graphs.sqlite import relations, rows
+from unstuck_memory.graphs.sqlite import rows
+from unstuck_memory.graphs.sqlite.relations import current_relation
 from unstuck_memory.graphs.sqlite.threads import Transaction
 from unstuck_memory.values import Entity, Relation, RelationKey, Size
 
@@ -38,7 +39,7 @@ def relations_of(
 
 
 def relation(tx: Transaction, project: str, key: RelationKey) -> Relation | None:
-    found = relations.current(tx, project, key)
+    found = current_relation(tx, project, key)
     return rows.relation(found[0]) if found else None
 
 

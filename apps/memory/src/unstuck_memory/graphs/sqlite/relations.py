@@ -19,7 +19,7 @@ class End(NamedTuple):
     created_at: int
 
 
-def create(tx: Transaction, project: str, relations: Sequence[NewRelation]) -> list[RelationChange]:
+def create_relations(tx: Transaction, project: str, relations: Sequence[NewRelation]) -> list[RelationChange]:
     ends = ends_named(tx, project, (name for relation in relations for name in (relation.from_, relation.to)))
     stated: dict[RelationKey, NewRelation] = {}
     for relation in relations:
@@ -40,9 +40,9 @@ def create(tx: Transaction, project: str, relations: Sequence[NewRelation]) -> l
     return answers
 
 
-def update(tx: Transaction, project: str, relation: NewRelation) -> Relation:
+def update_relation(tx: Transaction, project: str, relation: NewRelation) -> Relation:
     ends = ends_named(tx, project, (relation.from_, relation.to))
-    if not current(tx, project, relation.key):
+    if not current_relation(tx, project, relation.key):
         raise NotFound(
             f"there is no relation {relation.relation_type!r} from {relation.from_!r} to {relation.to!r} in project "
             f"{project!r}: create it first"
@@ -52,17 +52,17 @@ def update(tx: Transaction, project: str, relation: NewRelation) -> Relation:
     return updated
 
 
-def delete(tx: Transaction, project: str, keys: Sequence[RelationKey]) -> list[bool]:
+def delete_relations(tx: Transaction, project: str, keys: Sequence[RelationKey]) -> list[bool]:
     found = []
     for key in keys:
-        there = current(tx, project, key)
+        there = current_relation(tx, project, key)
         if there:
             tx.change("relation_archive", id=there[0][0], now=tx.now)
         found.append(bool(there))
     return found
 
 
-def current(tx: Transaction, project: str, key: RelationKey) -> list[rows.Row]:
+def current_relation(tx: Transaction, project: str, key: RelationKey) -> list[rows.Row]:
     """The row of the current version, if there is one."""
     return tx.rows(
         "relation_named", project=project, **{"from": key.from_, "to": key.to, "type": key.relation_type}
@@ -113,7 +113,7 @@ def stated(relation: Relation) -> NewRelation:
 
 
 def _state(tx: Transaction, project: str, ends: dict[str, End], relation: NewRelation) -> RelationChange:
-    there = current(tx, project, relation.key)
+    there = current_relation(tx, project, relation.key)
     changed = True
     if not there:
         write_new(tx, project, ends[relation.from_], ends[relation.to], relation)
@@ -125,7 +125,7 @@ def _state(tx: Transaction, project: str, ends: dict[str, End], relation: NewRel
             write_version(tx, there[0], after)
         else:
             tx.change("relation_state_again", id=there[0][0], now=tx.now)
-    [row] = current(tx, project, relation.key)
+    [row] = current_relation(tx, project, relation.key)
     return RelationChange(relation=rows.relation(row), created=not there, changed=changed)
 
 

@@ -6,9 +6,10 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any, TypeVar
 
 import apsw
@@ -46,6 +47,10 @@ class Transaction:
     def many(self, name: str, params: Iterable[dict[str, Any]]) -> None:
         """Run one statement for each of the parameters."""
         self.connection.executemany(self._sql[name], params)
+
+    def each(self, name: str, params: Iterable[dict[str, Any]], /) -> Iterator[Row]:
+        """The rows of one statement for each of the parameters."""
+        return iter(self.connection.executemany(self._sql[name], params))
 
     def trial(self, work: Callable[[], T]) -> T:
         """Run ``work`` and undo its changes."""
@@ -98,19 +103,25 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, step)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Callable[[Step[T]], Awaitable[T]]]:
-        """Runs steps that all see the graph as it is now."""
+    async def snapshot(self) -> AsyncIterator[Callable[..., AsyncIterator[Row]]]:
+        """Gives a function that reads the rows of a statement page by page; all of them are as they are now."""
         self._must_be_open()
         run = asyncio.get_running_loop().run_in_executor
         connection = await run(self._readers, connect, self._path)
 
-        def read(step: Step[T]) -> T:
+        def page(cursor: apsw.Cursor, size: int) -> list[Row]:
             with translated_errors(self._path):
-                return step(Transaction(connection, self._sql))
+                return list(islice(cursor, size))
+
+        async def rows_of(name: str, size: int, **params: Any) -> AsyncIterator[Row]:
+            cursor = await run(self._readers, connection.execute, self._sql[name], params)
+            while rows := await run(self._readers, page, cursor, size):
+                for row in rows:
+                    yield row
 
         try:
             await run(self._readers, connection.execute, "BEGIN")
-            yield lambda step: run(self._readers, read, step)
+            yield rows_of
         finally:
             # Not in a thread: the block may be left while the event loop ends.
             disconnect(connection, self._path)

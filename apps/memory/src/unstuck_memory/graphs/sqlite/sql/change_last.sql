@@ -1,0 +1,1 @@
+SELECT max(change) FROM embedding WHERE model = :model AND project = :project

@@ -1,0 +1,1 @@
+DELETE FROM chunk WHERE entity = :entity AND model = :model

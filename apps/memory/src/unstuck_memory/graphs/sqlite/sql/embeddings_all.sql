@@ -1,0 +1,1 @@
+SELECT entity, type, bits FROM embedding WHERE model = :model AND project = :project AND bits IS NOT NULL

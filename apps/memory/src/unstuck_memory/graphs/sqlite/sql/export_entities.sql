@@ -1,0 +1,1 @@
+SELECT {entity} FROM entity WHERE project = :project ORDER BY name, valid_from

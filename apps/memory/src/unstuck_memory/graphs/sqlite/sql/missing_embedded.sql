@@ -1,0 +1,1 @@
+DELETE FROM missing WHERE model = :model AND since = :since AND uid = :uid

@@ -1,0 +1,1 @@
+UPDATE model SET marked_to = :to WHERE id = :model

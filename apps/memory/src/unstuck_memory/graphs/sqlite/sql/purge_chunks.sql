@@ -1,0 +1,1 @@
+DELETE FROM chunk WHERE entity IN (SELECT value FROM json_each(:entities))

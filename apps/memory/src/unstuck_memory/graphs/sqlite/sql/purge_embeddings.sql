@@ -1,0 +1,1 @@
+DELETE FROM embedding WHERE entity IN (SELECT value FROM json_each(:entities))

@@ -1,0 +1,3 @@
+DELETE FROM unused
+WHERE vector IN (SELECT vector FROM unused WHERE since < :before LIMIT :limit)
+RETURNING vector

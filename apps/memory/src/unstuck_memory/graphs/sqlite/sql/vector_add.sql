@@ -1,0 +1,1 @@
+INSERT INTO vector (model, hash, numbers) VALUES (:model, :hash, :numbers) RETURNING id

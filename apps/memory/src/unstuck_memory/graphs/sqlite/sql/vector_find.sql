@@ -1,0 +1,1 @@
+SELECT id, numbers = :numbers FROM vector WHERE model = :model AND hash = :hash

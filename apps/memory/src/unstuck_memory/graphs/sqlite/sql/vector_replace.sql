@@ -1,0 +1,1 @@
+UPDATE vector SET numbers = :numbers WHERE id = :id

@@ -1,0 +1,3 @@
+SELECT hash, numbers
+FROM vector
+WHERE model = :model AND hash IN (SELECT unhex(value) FROM json_each(:hashes))
