@@ -178,24 +178,32 @@ async def test_a_model_keeps_its_dimension(graph: Graph, project: str) -> None:
 
 
 async def test_models_never_mix(graph: Graph, project: str) -> None:
+    """Not even for the same text."""
     entity = await _entity(graph, project)
     same, wider = _other_model(), _other_model(16)
-    await graph.use_model(same)
-    await graph.use_model(wider)
-    await embed(graph, entity, vector(0.1), fence=9)
+    text = uuid.uuid4().hex
+    for model in (same, wider):
+        await graph.use_model(model)
 
+    async def embedded(model: Model, cosine: float, fence: int) -> None:
+        chunks = (chunk(vector(cosine, dimension=model.dimension), text),)
+        stored = Embedding(uid=entity.uid, version=1, fence=fence, model=model, chunks=chunks)
+        assert await graph.store_embeddings([stored]) == [True]
+
+    await embedded(MODEL, 0.1, 9)
     for model in (same, wider):
         assert await graph.embedding_of(entity.uid, model) is None
         assert await graph.nearest(project, model, vector(dimension=model.dimension), 5) == []
+        assert await graph.known_vectors(model, [digest(text)]) == {}
         assert (await graph.coverage(project, model)).embedded == 0
-    await embed(graph, entity, vector(0.2), model=same, fence=1)
-    await embed(graph, entity, vector(0.3, dimension=16), model=wider, fence=1)
-    assert [await _first(graph, entity, model) for model in (MODEL, same, wider)] == [0.1, 0.2, 0.3]
-    for model, score in ((MODEL, 0.1), (same, 0.2), (wider, 0.3)):
+    await embedded(same, 0.2, 1)
+    await embedded(wider, 0.3, 1)
+    for model, cosine in ((MODEL, 0.1), (same, 0.2), (wider, 0.3)):
+        assert await _first(graph, entity, model) == cosine
         [hit] = await graph.nearest(project, model, vector(dimension=model.dimension), 5)
-        assert hit.score == pytest.approx(score, abs=1e-4)
-    known = await graph.known_vectors(wider, [one.hash for one in embedding(entity, vector()).chunks])
-    assert [len(one) for one in known.values()] == [16]
+        assert hit.score == pytest.approx(cosine, abs=1e-4)
+        known = await graph.known_vectors(model, [digest(text)])
+        np.testing.assert_array_equal(known[digest(text)], vector(cosine, dimension=model.dimension))
 
 
 async def test_vectors_are_known_by_the_hash_of_their_text(graph: Graph, project: str) -> None:

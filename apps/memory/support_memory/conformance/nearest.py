@@ -6,20 +6,30 @@ import numpy as np
 import pytest
 from unstuck_memory.graph import Graph
 from unstuck_memory.values import Entity
+from unstuck_memory.vectors import Model
 
-from support_memory.conformance.given import MODEL, changed, created, embed, embedding, more, new, vector
+from support_memory.conformance.given import (
+    MODEL,
+    changed,
+    created,
+    embed,
+    embedding,
+    more,
+    names,
+    new,
+    vector,
+)
 
-MANY = 600  # more than are looked at closely
+MANY, EACH = 75, 30  # entities, and vectors of each: together more than anybody compares exactly
 
 
-async def _filled(graph: Graph, project: str, kind: str, count: int, cosine: float) -> list[Entity]:
-    """So many of a kind, all at this cosine."""
-    made: list[Entity] = []
-    for start in range(0, count, 100):
-        asked = [new(f"{kind} {number}", kind=kind) for number in range(start, min(count, start + 100))]
-        made += await created(graph, project, *asked)
-    stored = await graph.store_embeddings([embedding(one, vector(cosine)) for one in made])
-    assert all(stored)
+async def _filled(
+    graph: Graph, project: str, kind: str, count: int, cosine: float, each: int = 1
+) -> list[Entity]:
+    """So many of a kind, with so many vectors at this cosine each."""
+    made = await created(graph, project, *(new(f"{kind} {number}", kind=kind) for number in range(count)))
+    vectors = [vector(cosine, axis=1 + number % 11) for number in range(each)]
+    assert all(await graph.store_embeddings([embedding(one, *vectors) for one in made]))
     return made
 
 
@@ -51,25 +61,23 @@ async def test_an_entity_scores_by_its_best_vector_and_appears_once(graph: Graph
 
 async def test_one_entity_with_many_near_vectors_leaves_room_for_others(graph: Graph, project: str) -> None:
     await graph.use_model(MODEL)
-    [hub] = await created(graph, project, new("hub"))
-    rng = np.random.default_rng(3)
-    near = [
-        vector(float(cosine), axis=1 + number % 11)
-        for number, cosine in enumerate(rng.uniform(0.9, 0.99, MANY))
-    ]
+    [hub] = await created(graph, project, "hub")
+    cosines = np.random.default_rng(3).uniform(0.9, 0.99, MANY * EACH)
+    near = [vector(float(cosine), axis=1 + number % 11) for number, cosine in enumerate(cosines)]
     await embed(graph, hub, vector(0.9), *near)
     others = await _filled(graph, project, "other", 3, -0.2)
 
     hits = await graph.nearest(project, MODEL, vector(), 4)
     assert hits[0].uid == hub.uid
+    assert hits[0].observation == int(np.argmax(cosines))
     assert {hit.uid for hit in hits[1:]} == {one.uid for one in others}
 
 
 async def test_types_and_project_are_applied_before_the_limit(graph: Graph, project: str) -> None:
     await graph.use_model(MODEL)
     other = f"{project}-other"
-    await _filled(graph, project, "near", MANY, 0.9)
-    await _filled(graph, other, "wanted", MANY, 0.95)
+    await _filled(graph, project, "near", MANY, 0.9, EACH)
+    await _filled(graph, other, "wanted", MANY, 0.95, EACH)
     far = await _filled(graph, project, "wanted", 3, -0.5)
     middle = await _filled(graph, project, "also", 2, 0.1)
 
@@ -79,6 +87,32 @@ async def test_types_and_project_are_applied_before_the_limit(graph: Graph, proj
     assert {hit.uid for hit in hits[:2]} == {one.uid for one in middle}
     assert len(hits) == 4
     assert await graph.nearest(project, MODEL, vector(), 3, types=["Wanted"]) == []
+    assert len(await graph.nearest(project, MODEL, vector(), MANY + 10)) == MANY + 5
+
+
+async def test_the_ten_found_among_thousands_are_nearly_always_the_nearest(
+    graph: Graph, project: str
+) -> None:
+    model = Model("sixty", 60)
+    await graph.use_model(model)
+    rng = np.random.default_rng(11)
+    entities = await created(graph, project, *(f"thing {number}" for number in range(100)))
+    centres = rng.standard_normal((40, 60))
+    vectors = centres[rng.integers(40, size=2500)] + 0.6 * rng.standard_normal((2500, 60))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    of_each = vectors.reshape(100, 25, 60)
+    stored = [embedding(one, *own, model=model) for one, own in zip(entities, of_each, strict=True)]
+    assert all(await graph.store_embeddings(stored))
+
+    found = 0
+    for query in vectors[::125] + 0.03 * rng.standard_normal((20, 60)):
+        asked = (query / np.linalg.norm(query)).astype(np.float32)
+        best = (of_each @ asked).max(axis=1)
+        right = {entities[number].uid: best[number] for number in np.argsort(-best)[:10]}
+        hits = await graph.nearest(project, model, asked, 10)
+        assert len(hits) == 10
+        found += sum(hit.uid in right and abs(hit.score - right[hit.uid]) < 1e-4 for hit in hits)
+    assert found / 200 >= 0.9
 
 
 async def test_what_is_archived_or_outdated_is_never_found(graph: Graph, project: str) -> None:
@@ -102,10 +136,10 @@ async def test_what_is_archived_or_outdated_is_never_found(graph: Graph, project
 
 async def test_archived_vectors_take_no_room(graph: Graph, project: str) -> None:
     await graph.use_model(MODEL)
-    near = await _filled(graph, project, "near", MANY, 0.9)
+    near = await _filled(graph, project, "near", MANY, 0.9, EACH)
     far = await _filled(graph, project, "far", 3, -0.5)
-    for start in range(0, MANY, 100):
-        await graph.delete_entities(project, [one.name for one in near[start : start + 100]])
+    assert await graph.nearest(project, MODEL, vector(), 3) != []
+    await graph.delete_entities(project, names(near))
     assert {hit.uid for hit in await graph.nearest(project, MODEL, vector(), 3)} == {one.uid for one in far}
 
 
