@@ -113,6 +113,17 @@ async def test_an_archive_of_a_newer_version_is_refused(path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "first", ['{"format":"other","version":1}', '{"format":"unstuck-memory","version":0}', "x"]
+)
+async def test_an_archive_begins_with_its_format_and_version(first: str, path: Path) -> None:
+    path.write_text(first + path.read_text()[path.read_text().index("\n") :])
+
+    assert refusal(path).startswith(
+        "graph.jsonl line 1: it must name the format 'unstuck-memory' and its version; "
+    )
+
+
 async def test_an_archive_that_was_cut_is_refused_wherever_it_was_cut(path: Path) -> None:
     whole = path.read_bytes()
     ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("\n")]

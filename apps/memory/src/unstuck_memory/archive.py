@@ -116,8 +116,10 @@ def _check_header(path: Path, line: bytes | None) -> None:
     try:
         header = msgspec.json.decode(line or b"", type=Header)
     except msgspec.DecodeError:
-        raise _refusal(path, 1, f"it must name the format {FORMAT!r} and its version") from None
-    if header.format != FORMAT or not 1 <= header.version <= VERSION:
+        header = Header("", 0)
+    if header.format != FORMAT or header.version < 1:
+        raise _refusal(path, 1, f"it must name the format {FORMAT!r} and its version")
+    if header.version > VERSION:
         raise InvalidInput(
             f"{path.name} is an archive of version {header.version}: version {VERSION} can be read; "
             "import it with a newer release"
