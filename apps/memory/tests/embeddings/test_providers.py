@@ -191,9 +191,13 @@ def test_a_cancelled_call_computes_no_further_batch() -> None:
 
 async def test_a_model_is_loaded_once_by_however_many_tasks_and_threads() -> None:
     loads: list[str] = []
+    another = threading.Event()
 
     def load(name: str) -> Slow:
+        if loads:
+            another.set()
         loads.append(name)
+        another.wait(0.3)  # the time that others would need to begin, too
         slow = Slow()
         slow.go_on.set()
         return slow

@@ -67,7 +67,7 @@ async def test_many_texts_come_back_in_order() -> None:
 def test_long_texts_are_cut_and_split_by_the_models_own_tokens() -> None:
     provider = open_wordllama()
     text = "The quick brown fox jumps over the lazy dog. " * 200
-    assert len(provider.cut(text)) > 1800  # more than a token for each byte would leave
+    assert len(provider.cut(text)) > 900  # more than a token for each byte would leave
     pieces = provider.pieces("Ann: ", text)
-    assert 3 < len(pieces) < 6
+    assert 7 < len(pieces) < 12
     assert all(piece.endswith("dog.") for piece in pieces)

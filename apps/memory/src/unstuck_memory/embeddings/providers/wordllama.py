@@ -21,8 +21,8 @@ from unstuck_memory.vectors import Model
 TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 WEIGHTS = "weights/l2_supercat_256.safetensors"
 _NAME = "wordllama-l2-supercat-256"
-_WINDOW = 512
-"""Tokens. The model has no end, but the mean of many words is near to everything."""
+_WINDOW = 256
+"""Tokens, as many as the texts had that it was trained on. It would take more, but a mean of many words is near to everything."""
 _AT_ONCE = 256
 
 
