@@ -180,10 +180,10 @@ class SqliteGraph:
 
     async def export(self, project: str) -> AsyncIterator[ArchiveRecord]:
         """All records are of one moment, also if somebody writes meanwhile."""
-        async with self._opened().snapshot() as rows_of:
-            async for row in rows_of("export_entities", archive.PAGE, project=project):
+        async with self._opened().snapshot() as snapshot:
+            async for row in snapshot.rows("export_entities", archive.PAGE, project=project):
                 yield EntityRecord(rows.entity(row))
-            async for row in rows_of("export_relations", archive.PAGE, project=project):
+            async for row in snapshot.rows("export_relations", archive.PAGE, project=project):
                 yield archive.relation_record(row)
 
     async def restore(self, project: str, records: Sequence[ArchiveRecord]) -> int:

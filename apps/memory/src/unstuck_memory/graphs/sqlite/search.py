@@ -25,14 +25,13 @@ LEAST_IDF = 1e-6
 def keyword(
     tx: Transaction, project: str, words: Sequence[str], limit: int, types: Sequence[str] | None
 ) -> list[KeywordHit]:
-    phrases = [_phrase(word) for word in dict.fromkeys(words) if any(map(str.isalnum, word))]
-    if not phrases:
-        return []
-    best = _best_score(tx, phrases)
-    found = tx.rows(
-        "keyword", query=" OR ".join(phrases), project=project, limit=limit,
-        types=None if types is None else rows.texts(types),
-    )  # fmt: skip
+    weights = _weights(tx, [_phrase(word) for word in dict.fromkeys(words) if any(map(str.isalnum, word))])
+    # Words that most entities have weigh next to nothing and take most of the time: they are left out if the others find enough.
+    telling = [phrase for phrase, weight in weights.items() if weight > LEAST_IDF]
+    found = _ranked(tx, project, telling, limit, types)
+    if len(found) < limit and len(telling) < len(weights):
+        found = _ranked(tx, project, list(weights), limit, types)
+    best = (K1 + 1) * sum(weights.values())
     return [KeywordHit(uid, min(1.0, -rank / best)) for uid, rank in found]
 
 
@@ -41,11 +40,23 @@ def _phrase(word: str) -> str:
     return '"' + word.replace("\0", " ").replace('"', '""') + '"'
 
 
-def _best_score(tx: Transaction, phrases: Sequence[str]) -> float:
+def _weights(tx: Transaction, phrases: Sequence[str]) -> dict[str, float]:
+    """The idf of each, as FTS5 computes it."""
     [(total,)] = tx.rows("words_total")
-    counts = [tx.value("words_count", query=phrase) for phrase in phrases]
-    idf = [math.log((total - count + 0.5) / (count + 0.5)) for count in counts]
-    return (K1 + 1) * sum(max(value, LEAST_IDF) for value in idf)
+    counts = {phrase: tx.value("words_count", query=phrase) for phrase in phrases}
+    return {
+        phrase: max(LEAST_IDF, math.log((total - count + 0.5) / (count + 0.5)))
+        for phrase, count in counts.items()
+    }
+
+
+def _ranked(
+    tx: Transaction, project: str, phrases: Sequence[str], limit: int, types: Sequence[str] | None
+) -> list[rows.Row]:
+    if not phrases:
+        return []
+    asked = None if types is None else rows.texts(types)
+    return tx.rows("keyword", query=" OR ".join(phrases), project=project, limit=limit, types=asked)
 
 
 class VectorSearch:

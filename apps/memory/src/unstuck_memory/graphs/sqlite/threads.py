@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -65,6 +66,47 @@ class Transaction:
 Step = Callable[[Transaction], T]
 
 
+class Snapshot:
+    """A connection of its own, in one transaction."""
+
+    def __init__(self, path: str, sql: dict[str, str], threads: ThreadPoolExecutor) -> None:
+        self._path = path
+        self._sql = sql
+        self._threads = threads
+        self._in_use = threading.Lock()  # a thread may still read when the caller has gone
+        self._connection: apsw.Connection | None = None
+        self._closed = False
+
+    async def rows(self, name: str, page: int, **params: Any) -> AsyncIterator[Row]:
+        """The rows of a statement, of which so many are in memory at a time."""
+        cursor: apsw.Cursor | None = None
+
+        def read() -> list[Row]:
+            nonlocal cursor
+            with translated_errors(self._path), self._in_use:
+                if self._closed:
+                    return []
+                cursor = cursor or self._begun().execute(self._sql[name], params)
+                return list(islice(cursor, page))
+
+        run = asyncio.get_running_loop().run_in_executor
+        while rows := await run(self._threads, read):
+            for row in rows:
+                yield row
+
+    def close(self) -> None:
+        with self._in_use:
+            self._closed = True
+            if self._connection is not None:
+                disconnect(self._connection, self._path)
+
+    def _begun(self) -> apsw.Connection:
+        if self._connection is None:
+            self._connection = connect(self._path)
+            self._connection.execute("BEGIN")
+        return self._connection
+
+
 class Threads:
     """Runs steps in transactions: those that write one after the other, in the order in which they came."""
 
@@ -103,28 +145,14 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, step)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Callable[..., AsyncIterator[Row]]]:
-        """Gives a function that reads the rows of a statement page by page; all of them are as they are now."""
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        """Reads that see the graph as it is at the first of them, however long they take."""
         self._must_be_open()
-        run = asyncio.get_running_loop().run_in_executor
-        connection = await run(self._readers, connect, self._path)
-
-        def page(cursor: apsw.Cursor, size: int) -> list[Row]:
-            with translated_errors(self._path):
-                return list(islice(cursor, size))
-
-        async def rows_of(name: str, size: int, **params: Any) -> AsyncIterator[Row]:
-            cursor = await run(self._readers, connection.execute, self._sql[name], params)
-            while rows := await run(self._readers, page, cursor, size):
-                for row in rows:
-                    yield row
-
+        snapshot = Snapshot(self._path, self._sql, self._readers)
         try:
-            await run(self._readers, connection.execute, "BEGIN")
-            yield rows_of
+            yield snapshot
         finally:
-            # Not in a thread: the block may be left while the event loop ends.
-            disconnect(connection, self._path)
+            snapshot.close()
 
     def _write(self, step: Step[T]) -> T:
         connection = self._writing
