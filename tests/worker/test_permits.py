@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.spy import Book, Spied
@@ -26,7 +26,7 @@ from unstuck.worker.execute import Runtime, perform, perform_batch
 from unstuck.worker.held_leases import HeldLeases
 from unstuck.worker.isolation.parent import Isolation
 from unstuck.worker.outbox import Outbox
-from unstuck.worker.permit import NoToken, Permit, Ticket
+from unstuck.worker.permit import NoToken, Permit, Ticket, Tokens
 from unstuck.worker.rate_limits import RateLimits
 from unstuck.worker.runners import Runners
 
@@ -101,7 +101,7 @@ class Exchange:
     patience: float = 0.0
     asked: list[tuple[bool, bool]] = field(default_factory=list)
 
-    async def __call__(self, ticket: Ticket, late: bool, again: bool) -> Ticket:
+    async def another(self, ticket: Ticket, late: bool, again: bool) -> Ticket:
         self.asked.append((late, again))
         await asyncio.sleep(self.patience)
         if self.until == NEVER:
@@ -109,7 +109,7 @@ class Exchange:
         return ticket._replace(until=self.until)
 
     def permit(self, until: float) -> Permit:
-        return Permit(Ticket("q", 1, until, 0.05), self)
+        return Permit(Ticket("q", 1, until, 0.05), cast(Tokens, self))
 
 
 async def test_a_ticket_is_good_for_one_call_and_a_second_one_needs_its_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -21,7 +22,7 @@ from unstuck.text.durations import Seconds
 from unstuck.text.logs import bounded
 
 if TYPE_CHECKING:
-    from unstuck.worker.permit import Permit
+    from unstuck.worker.permit import Permit, RateState
 
 log = logging.getLogger("unstuck.job")
 _NOTHING: Mapping[str, Any] = {}  # shared by the many jobs that have no facts, stages or factors
@@ -41,7 +42,7 @@ class Context:
     """
 
     __slots__ = (
-        "_factors", "_usual", "cancelled", "facts", "follow_ups", "job", "lease", "listener", "overdue", "permit",
+        "_factors", "_usual", "alone", "cancelled", "facts", "follow_ups", "job", "lease", "listener", "overdue", "permit",
         "reported_at", "reported_progress", "reported_stage", "seconds", "stages",
     )  # fmt: skip
 
@@ -62,6 +63,7 @@ class Context:
         self.facts: Mapping[str, Any] = _NOTHING
         self.follow_ups: tuple[Call[Any], ...] = ()
         self.permit: Permit | None = None  # to call its handler, if its queue has a rate
+        self.alone = False  # it runs in a process of its own
         self.overdue = False  # it ran out of time, and the worker does not wait for its end any more
         self._usual = seconds
         self._factors = factors
@@ -116,6 +118,32 @@ class Context:
             raise PayloadError(f"then() takes a call, not a {type(call).__name__}: then(task.call(…))")
         self.follow_ups += (call,)
         self._report("then", call.job)
+
+    async def token(self, *, patience: Seconds | None = None) -> None:
+        """Wait for the right to send one request, where requests count and not starts; for ``async def`` handlers.
+
+        Call it before each request. The first uses the token of the start, each further one takes another. Without a token
+        within ``patience`` seconds, it raises an error that gives the job back, unspent. Returns at once if the queue has no rate.
+        """
+        longest = math.inf if patience is None else number("patience", patience, 0.0, LONGEST_LEASE)
+        if (permit := self._permit()) is not None:
+            await permit.request(longest)
+
+    async def give_back_token(self) -> None:
+        """The start needed no request: let its token be used by another. Does nothing after :meth:`token`."""
+        if (permit := self._permit()) is not None:
+            await permit.give_back()
+
+    async def rate(self) -> RateState | None:
+        """The rate of the queue, and how many of its tokens are in use; None if it has none."""
+        return None if (permit := self._permit()) is None else await permit.state()
+
+    def _permit(self) -> Permit | None:
+        if self.alone:
+            raise UnstuckError(
+                "the tokens of a rate are with the worker: a process of its own cannot ask for them"
+            )
+        return self.permit
 
     def bind(self, **facts: Any) -> None:
         """Add these facts to every log line about this job, also to the one about its failure."""

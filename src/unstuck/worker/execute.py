@@ -137,12 +137,15 @@ async def _together(
             context.permit = await runtime.limits.one(context.job.queue)
             found |= await _together(handler, (context,), [item], policy, runtime)
         return found
-    return {
-        context.id: _judge(context, answer, policy, runtime)
-        if isinstance(answer, BaseException)
-        else _completed(context, answer, runtime)
-        for context, answer in zip(contexts, answers, strict=True)
-    }
+    logged: set[int] = set()  # several jobs may have met the same error
+    ended: dict[str, Outcome] = {}
+    for context, answer in zip(contexts, answers, strict=True):
+        if isinstance(answer, BaseException):
+            ended[context.id] = _judge(context, answer, policy, runtime, quiet=id(answer) in logged)
+            logged.add(id(answer))
+        else:
+            ended[context.id] = _completed(context, answer, runtime)
+    return ended
 
 
 def _halted(contexts: Contexts, error: BaseException, policy: Policy, runtime: Runtime) -> dict[str, Outcome]:

@@ -14,7 +14,7 @@ from unstuck.config.policy import Policy, Rate
 from unstuck.protocol.errors import StoreError, StoreUnavailable
 from unstuck.protocol.limits import ANY_QUEUE, of_queue
 from unstuck.protocol.store import Store
-from unstuck.worker.permit import NoToken, Permit, Ticket
+from unstuck.worker.permit import NoToken, Permit, RateState, Ticket
 
 log = logging.getLogger("unstuck.worker")
 
@@ -101,7 +101,7 @@ class RateLimits:
         """Wait for a token, for a further call that a job in work makes; None if it needs none."""
         if (bucket := self.buckets.get(queue)) is None:
             return None
-        return Permit(await self._one(bucket, math.inf), self._another)
+        return Permit(await self.more(bucket, math.inf), self)
 
     def use(self, queue: str) -> Permit | None:
         """Spend one ticket on a start; None if there is none that is still good."""
@@ -110,23 +110,32 @@ class RateLimits:
         for at, ticket in enumerate(tickets):
             if ticket.until >= now:
                 del tickets[at]
-                return Permit(ticket, self._another)
+                return Permit(ticket, self)
         if tickets:
             self._too_slow(tickets[-1])
         return None
 
-    async def _another(self, ticket: Ticket, late: bool, again: bool) -> Ticket:
+    async def another(self, ticket: Ticket, late: bool, again: bool) -> Ticket:
         """One more ticket for a start; the one that was too ``late`` for it is given back."""
         if again:  # by then it was taken at the last moment
             self._too_slow(ticket)
         if late:
-            try:
-                await self._store.give_back(ticket.bucket, 1, ticket.stamp)
-            except StoreError as error:
-                log.warning("a token of %s could not be given back: %s", ticket.bucket, error)
-        return await self._one(ticket.bucket, PATIENCE)
+            await self.put_back(ticket)
+        return await self.more(ticket.bucket, PATIENCE)
 
-    async def _one(self, bucket: str, patience: float) -> Ticket:
+    async def put_back(self, ticket: Ticket) -> None:
+        try:
+            await self._store.give_back(ticket.bucket, 1, ticket.stamp)
+        except StoreError as error:
+            log.warning("a token of %s could not be given back: %s", ticket.bucket, error)
+
+    async def state(self, bucket: str) -> RateState:
+        """A bucket as the store has it now."""
+        rate, now = self._rates[bucket], await self._store.take(bucket)
+        return RateState(rate.count, rate.per, now.out, now.first_back, now.closed_for)
+
+    async def more(self, bucket: str, patience: float) -> Ticket:
+        """One more ticket; raises NoToken if there is none within so many seconds."""
         rate, end = self._rates[bucket], time.monotonic() + patience
         while True:
             sent, slack = time.monotonic(), self._slack[bucket]

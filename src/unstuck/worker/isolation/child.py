@@ -79,7 +79,7 @@ def perform_alone(handler: Handler, lifespans: Sequence[Lifespan], order: Order,
         sock.sendall(pack(Report(word, value)))
 
     context = Context(order.job, order.lease, order.stages)
-    context.listener = send
+    context.listener, context.alone = send, True
     try:
         arguments = handler.read(order.job)
     except BaseException as error:  # noqa: BLE001 - models run code of their own
