@@ -227,6 +227,20 @@ async def test_an_embedding_job_is_a_node_with_the_properties_that_others_know(h
     assert node.keys() >= KNOWN - {"lock_owner", "lock_until"}
 
 
+async def test_a_job_of_a_batch_is_about_the_entity_that_its_one_argument_names(harness: OldDatabase) -> None:
+    store = await harness.another()
+    subject = {"entity_uid": "Ann", "model": "m", "version": 2}
+    jobs = [
+        NewJob(queue="embedding", task="embed", id=id_, payload={"subjects": subject}) for id_ in ("a", "b")
+    ]
+    [first, second] = await store.enqueue(jobs)
+    assert (first.created, second.created, second.id) == (True, False, first.id)
+    node = await harness.node(first.id)
+    assert (node["entity_uid"], node["model"], node["version"]) == ("Ann", "m", "2")
+    [job] = await leased(store)
+    assert job.payload == {"subjects": subject}
+
+
 def embedding(entity: str, *, key: str | None = None, **facts: Any) -> NewJob:
     payload = {"entity_uid": entity, "model": "m", "version": 2}
     id_ = keyed_id("embedding", key) if key else new_id()

@@ -85,6 +85,8 @@ def _embedded(job: NewJob, address: Neo4jAddress) -> Params | None:
     if job.queue != address.queue:
         return None
     payload = _decode(job.payload) if type(job.payload) is msgspec.Raw else job.payload
+    if isinstance(payload, dict) and len(payload) == 1:  # the one argument of a batch
+        [payload] = payload.values()
     if not isinstance(payload, dict):
         return None
     found = {name: payload.get(name) for name in ("entity_uid", "model", "version")}
