@@ -1,3 +1,7 @@
 UPDATE relation
 SET valid_to = :valid_to
-WHERE valid_to IS NULL AND (source = :id OR target = :id)
+WHERE id IN (
+    SELECT id FROM relation WHERE source = :id AND valid_to IS NULL
+    UNION ALL
+    SELECT id FROM relation WHERE target = :id AND valid_to IS NULL
+)
