@@ -6,8 +6,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from support_memory.conformance.given import coherent, exported, more, new, related
+from support_memory.conformance.given import coherent, exported, more, new
 from support_memory.jobs import Recorded
+from support_memory.lives import lived
 from unstuck_memory.errors import InvalidInput
 from unstuck_memory.graphs.sqlite import SqliteGraph
 from unstuck_memory.memory import Memory
@@ -28,23 +29,6 @@ async def another(tmp_path: Path) -> AsyncIterator[Opened]:
             return graph
 
         yield opened
-
-
-async def lived(memory: Memory) -> None:
-    """A graph with a history: versions, deleted and merged entities, a name that was given again, all kinds of relations."""
-    await memory.create_entities(
-        [new("Ann", "tall", by="me"), new("Bob", "línea\n\u2028\x01"), new("Cid"), new("Anne", "kind")]
-    )
-    await memory.create_relations([
-        related("Ann", "Bob", strength=0.25, confidence=0.1, metadata={"a": [1, 0.1, None, {"b": "é"}]}),
-        related("Ann", "Ann"), related("Bob", "Cid", confidence=1), related("Anne", "Cid", "is related to"),
-    ])  # fmt: skip
-    await memory.add_observations([more("Ann", "old"), more("Bob", "loud")])
-    await memory.update_relation(related("Ann", "Bob", confidence=0.9, changed_by="you"))
-    await memory.delete_entities(["Cid"])
-    await memory.create_entities([new("Cid", "is another one")])
-    await memory.create_relations([related("Anne", "Cid", "is related to")])
-    await memory.merge_entities("Anne", "Ann")
 
 
 async def test_an_archive_restores_everything_in_another_graph(
@@ -136,6 +120,8 @@ async def test_a_newer_or_damaged_archive_writes_nothing(
     )
     path.write_bytes(whole[: len(whole) // 2])
     assert "nothing was imported" in await refused(copy, path)
+    path.write_bytes(whole.replace(b'"confidence":0.9', b'"confidence":1.9'))
+    assert "confidence is 1.9: it must be a number from 0 to 1" in await refused(copy, path)
     *records, end = whole.splitlines(keepends=True)
     path.write_bytes(b"".join([*records[:-1], b"{}\n", end]))
     assert "nothing was imported" in await refused(copy, path)
