@@ -89,9 +89,16 @@ class EmbeddingJobs:
         """How many jobs are in each state."""
         return await (await self._queue.jobs()).get_queue_status(QUEUE)
 
+    async def count_dead_letters(self) -> int:
+        """How many jobs failed for good, and wait for somebody to retry them."""
+        counts = await (await self._queue.jobs()).counts()
+        return sum(of.dead for of in counts if of.queue == QUEUE)
+
     async def get_health_status(self) -> HealthStatus:
         """HEALTHY, DEGRADED or CRITICAL, and why: of the queue and its workers, or of the rounds that were run here."""
-        found = await (await self._queue.jobs()).get_health_status(QUEUE)
+        jobs = await self._queue.jobs()
+        unused = await jobs.strange(QUEUE)  # which is no trouble here: nothing has been written yet
+        found = await jobs.get_health_status(None if unused else QUEUE)
         if self._worker is None or found.workers or found.status == "CRITICAL":
             return found
         own = self._worker.get_health_status()
