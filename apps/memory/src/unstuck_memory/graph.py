@@ -199,6 +199,12 @@ class Search(Protocol):
         """Entities by the cosine of their best vector, the nearest first; each once, however many of its vectors are near."""
         ...
 
+    async def compare(
+        self, project: str, model: Model, vector: Vector, uids: Sequence[str]
+    ) -> list[VectorHit]:
+        """Those of these entities that have current vectors of the model, by the cosine of their best one, the nearest first."""
+        ...
+
 
 class Archive(Protocol):
     """Everything of a project, history too, as records; and back."""

@@ -11,6 +11,7 @@ import pytest
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 from support_memory.conformance.archive import *
+from support_memory.conformance.comparing import *
 from support_memory.conformance.embeddings import *
 from support_memory.conformance.entities import *
 from support_memory.conformance.history import *

@@ -178,6 +178,11 @@ class SqliteGraph:
         found = self._vectors.nearest
         return await self._read(lambda tx: found(tx, project, model, vector, limit, types))
 
+    async def compare(
+        self, project: str, model: Model, vector: Vector, uids: Sequence[str]
+    ) -> list[VectorHit]:
+        return await self._read(lambda tx: search.compare(tx, project, model, vector, uids))
+
     async def export(self, project: str) -> AsyncIterator[ArchiveRecord]:
         """All records are of one moment, also if somebody writes meanwhile."""
         async with self._opened().snapshot() as snapshot:

@@ -10,7 +10,7 @@ import numpy as np
 
 from unstuck_memory.graphs.sqlite import rows
 from unstuck_memory.graphs.sqlite.embeddings import STORED, find_model
-from unstuck_memory.graphs.sqlite.sign_bits import Candidate, SignBits
+from unstuck_memory.graphs.sqlite.sign_bits import SignBits
 from unstuck_memory.graphs.sqlite.threads import Transaction
 from unstuck_memory.vectors import KeywordHit, Model, Vector, VectorHit
 
@@ -82,7 +82,10 @@ class VectorSearch:
         most = max(CANDIDATES, 20 * limit)
         while True:
             candidates = bits.nearest(vector, types, most, EXACT)
-            hits = _compared(tx, known.row_id, vector, candidates, limit)
+            chunks = (
+                {"model": known.row_id, "entity": entity, "number": number} for entity, number in candidates
+            )
+            hits = _best(tx, list(tx.each("chunk", chunks)), vector, limit)
             if len(hits) == limit or len(candidates) < most:
                 return hits
             most *= GROWTH  # a few entities have all the vectors that are near
@@ -101,14 +104,18 @@ class VectorSearch:
         return bits
 
 
-def _compared(
-    tx: Transaction, model: int, vector: Vector, candidates: Sequence[Candidate], limit: int
+def compare(
+    tx: Transaction, project: str, model: Model, vector: Vector, uids: Sequence[str]
 ) -> list[VectorHit]:
-    found = list(
-        tx.each(
-            "chunk", ({"model": model, "entity": entity, "number": number} for entity, number in candidates)
-        )
-    )
+    known = find_model(tx, model)
+    if known is None:
+        return []
+    found = tx.rows("compare", project=project, model=known.row_id, uids=rows.texts(dict.fromkeys(uids)))
+    return _best(tx, found, vector, len(uids))
+
+
+def _best(tx: Transaction, found: Sequence[rows.Row], vector: Vector, limit: int) -> list[VectorHit]:
+    """The entities of these chunks, each by its best one."""
     if not found:
         return []
     vectors = np.frombuffer(b"".join(row[2] for row in found), dtype=STORED).reshape(len(found), -1)
