@@ -1,0 +1,45 @@
+"""Every example of the README is run as it is printed, in one folder and in order, and prints what is shown."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import unstuck_memory
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"# (\w+\.py)\n")
+OURS = re.compile(r"(?:UNSTUCK|NEO4J|EMBED|OPENAI|XDG)_")
+
+
+def test_the_examples_run_as_printed(tmp_path: Path) -> None:
+    environ = {name: value for name, value in os.environ.items() if not OURS.match(name)}
+    environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
+    environ["XDG_DATA_HOME"] = str(tmp_path / "data")
+    for kind, text in BLOCK.findall(README.read_text()):
+        if kind == "python":
+            name = NAMED.match(text)
+            assert name is not None, f"a console block runs it by its name:\n{text}"
+            (tmp_path / name[1]).write_text(text)
+            continue
+        for command, shown in re.findall(r"^\$ (.*)\n((?:[^$].*\n)*)", text, re.MULTILINE):
+            done = subprocess.run(
+                ["bash", "-c", command], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=90, check=False
+            )  # fmt: skip
+            assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+            assert not shown or done.stdout == shown
+
+
+def test_the_table_of_methods_names_all_of_them() -> None:
+    text = README.read_text()
+    methods = {name for name in vars(unstuck_memory.Memory) if not name.startswith("_")}
+    assert [name for name in sorted(methods) if not re.search(rf"`{name}\b", text)] == []
+
+
+@pytest.mark.parametrize("name", unstuck_memory.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(unstuck_memory, name).__module__.startswith("unstuck_memory.")
+    assert name in dir(unstuck_memory)
