@@ -56,9 +56,9 @@ class EmbeddingJobs:
     ) -> None:
         await self._queue.close()
 
-    async def schedule(self, entities: Sequence[Entity]) -> list[Enqueued]:
-        """See that each of these versions has its job. No provider is called."""
-        return await self._queue.add(entities, self.provider.name) if entities else []
+    async def schedule(self, entities: Sequence[Entity], *, again: bool = False) -> list[Enqueued]:
+        """See that each of these versions has its job; ``again`` starts those over that are finished. No provider is called."""
+        return await self._queue.add(entities, self.provider.name, again=again) if entities else []
 
     async def schedule_entity_embedding(self, project: str, name: str, *, again: bool = False) -> Enqueued:
         """See that one entity has its job; ``again`` starts it over if it is finished. Answers its id and whether it is new."""
