@@ -121,6 +121,20 @@ async def test_an_entity_does_not_get_more_observations_than_are_allowed(memory:
         await memory.merge_entities("Bob", "Ann")
 
 
+async def test_an_entity_that_got_too_many_at_once_can_still_be_corrected(
+    memory: Memory, file_graph: SqliteGraph
+) -> None:
+    words = tuple(map(str, range(1001)))
+    await file_graph.create_entities("default", [new("Ann", *words)])  # as two processes could
+
+    assert not (await memory.create_entities([new("Ann", "5")])).changes[0].changed
+    assert (await memory.add_observations([more("Ann", "six", replaces=["6"])])).changes[0].changed
+    with pytest.raises(InvalidInput, match=r"would have 1,002 observations"):
+        await memory.add_observations([more("Ann", "one more")])
+    assert (await memory.delete_observations([more("Ann", *words[:2])])).changes[0].deleted == ("0", "1")
+    assert (await memory.add_observations([more("Ann", "one more")])).changes[0].changed
+
+
 async def test_opened_nodes_come_with_relations_that_have_one_of_them_at_either_end(memory: Memory) -> None:
     await memory.create_entities([new("Ann"), new("Bob"), new("Cid")])
     await memory.create_relations([related("Ann", "Bob"), related("Cid", "Ann"), related("Cid", "Bob")])
