@@ -126,6 +126,28 @@ async def test_restoring_twice_adds_nothing(graph: Graph, elsewhere: Graph, proj
     assert await exported(graph, project) == await exported(elsewhere, project) == records
 
 
+async def test_history_may_come_before_what_came_of_it(graph: Graph, elsewhere: Graph, project: str) -> None:
+    """From two archives, of which the first ends in the middle of everything."""
+    records = await lived_in(elsewhere, project)
+    entities = [record.entity for record in records if isinstance(record, EntityRecord)]
+    past = [EntityRecord(entity) for entity in entities if entity.valid_to is not None]
+    known = {record.entity.uid for record in past}
+    relations = [
+        record for record in records if isinstance(record, RelationRecord) and record.valid_to is not None
+    ]
+    of_the_past = [one for one in relations if {one.from_uid, one.to_uid} <= known]
+    assert of_the_past
+
+    assert await graph.restore(project, [*past, *of_the_past]) == len(past) + len(of_the_past)
+    assert await graph.list_entities(project, 10) == []
+    assert await graph.restore(project, records) == len(records) - len(past) - len(of_the_past)
+    assert await exported(graph, project) == records
+    everybody = names(await elsewhere.list_entities(project, 10))
+    for at in (None, *(entity.valid_from for entity in entities)):
+        found = await graph.relations_of(project, everybody, at=at)
+        assert found == await elsewhere.relations_of(project, everybody, at=at)
+
+
 async def test_what_is_there_already_stays(graph: Graph, project: str) -> None:
     """Also if it has gone on since the archive was made: there is still one current version of it."""
     records = await lived_in(graph, project)

@@ -6,6 +6,7 @@ import pytest
 from unstuck_memory.graph import Graph
 
 from support_memory.conformance.given import (
+    FOREVER,
     changed,
     coherent,
     connected,
@@ -280,13 +281,17 @@ async def test_a_list_is_in_order_of_code_points_and_has_pages(graph: Graph, pro
 
     pages: list[str] = []
     after = None
-    while page := await graph.list_entities(project, 3, after=after):
-        assert len(page) <= 3
+    for size in (3, 3, 3, 2):
+        page = await graph.list_entities(project, 3, after=after)
+        assert len(page) == size
         pages += names(page)
         after = page[-1].name
+    assert await graph.list_entities(project, 3, after=after) == []
     assert pages == ordered
     assert names(await graph.list_entities(project, 2, after="B")) == ["Z", "a"]
     assert names(await graph.list_entities(project, 100)) == ordered
+    assert names(await graph.list_entities(project, 100, at=FOREVER)) == ordered
+    assert names(await graph.get_entities(project, ordered[::-1])) == ordered
 
 
 @pytest.mark.accepts("EMB-053")

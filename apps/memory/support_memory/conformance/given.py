@@ -4,16 +4,19 @@ import hashlib
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from unstuck_memory.archive_records import ArchiveRecord, EntityRecord, RelationRecord
 from unstuck_memory.graph import Graph
 from unstuck_memory.values import Entity, NewEntity, NewRelation, Observations, Relation, RelationKey, Version
 from unstuck_memory.vectors import Chunk, Embedding, Model, Vector
 
 MODEL = Model("twelve", 12)  # neither a power of two nor a multiple of eight
-FOREVER = 10**15  # ms; later than all that happens
+HOUR = 3_600_000  # ms
+FOREVER = 10**15  # later than all that happens
+T = TypeVar("T", Entity, RelationRecord)
 
 
 def new(name: str, *observations: str, kind: str = "thing", by: str | None = None) -> NewEntity:
@@ -108,6 +111,20 @@ async def exported(graph: Graph, project: str) -> list[ArchiveRecord]:
 def _place(record: ArchiveRecord) -> tuple[str, str, int]:
     value = record.entity if isinstance(record, EntityRecord) else record
     return type(record).__name__, value.uid, value.version
+
+
+def older(record: ArchiveRecord, by: int) -> ArchiveRecord:
+    """The same at an earlier time: how stored data is aged."""
+    return (
+        EntityRecord(_earlier(record.entity, by))
+        if isinstance(record, EntityRecord)
+        else _earlier(record, by)
+    )
+
+
+def _earlier(value: T, by: int) -> T:
+    times = {name: getattr(value, name) for name in ("created_at", "updated_at", "valid_from", "valid_to")}
+    return replace(value, **{name: time - by for name, time in times.items() if time is not None})
 
 
 async def coherent(graph: Graph, project: str) -> list[ArchiveRecord]:

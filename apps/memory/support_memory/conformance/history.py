@@ -6,14 +6,17 @@ from itertools import pairwise
 from unstuck_memory.graph import Graph
 
 from support_memory.conformance.given import (
+    HOUR,
     changed,
     coherent,
     connected,
     created,
+    exported,
     key,
     more,
     names,
     new,
+    older,
     related,
     relation,
 )
@@ -54,6 +57,28 @@ async def test_a_name_lives_and_dies_many_times_without_overlap(graph: Graph, pr
     assert all(one.valid_to is not None and one.valid_to > one.valid_from for one in history)
     assert len(await graph.relation_history(project, key("Ann", "Bob"))) == 8
     await coherent(graph, project)
+
+
+async def test_a_change_comes_after_what_a_faster_clock_wrote(
+    graph: Graph, elsewhere: Graph, project: str
+) -> None:
+    """An archive may come from a machine whose clock is ahead of ours."""
+    await created(elsewhere, project, "Ann", "Bob", "Cid")
+    await connected(elsewhere, project, related("Ann", "Bob"), related("Ann", "Cid"), related("Bob", "Cid"))
+    ahead = [older(record, -HOUR) for record in await exported(elsewhere, project)]
+    await graph.restore(project, ahead)
+
+    await changed(graph, project, "Ann", "a")
+    await connected(graph, project, related("Ann", "Bob", strength=0.5))
+    await graph.update_relation(project, related("Ann", "Cid", strength=0.5))
+    assert await graph.delete_relations(project, [key("Bob", "Cid")]) == [True]
+    await connected(graph, project, related("Bob", "Cid"))
+    await coherent(graph, project)
+    await graph.merge_entities(project, "Cid", "Bob")
+    assert await graph.delete_entities(project, ["Ann", "Bob"]) == [True, True]
+    await created(graph, project, "Ann", "Cid")
+    await coherent(graph, project)
+    assert len(await graph.entity_history(project, "Ann")) == 3
 
 
 async def test_entities_are_read_as_they_were_at_a_time(graph: Graph, project: str) -> None:

@@ -51,6 +51,18 @@ async def test_observations_and_relations_move_and_the_source_is_archived(graph:
     await coherent(graph, project)
 
 
+async def test_a_relation_that_moves_is_as_old_as_it_was(graph: Graph, project: str) -> None:
+    """Nobody stated it now, so its confidence decays on."""
+    await _two(graph, project)
+    before = await relation(graph, project, key("Cid", "Bobby", "likes"))
+    while await graph.now() <= before.updated_at:
+        pass
+    await graph.merge_entities(project, "Bobby", "Bob")
+    after = await relation(graph, project, key("Cid", "Bob", "likes"))
+    assert after.updated_at == before.updated_at
+    assert after.valid_from > before.valid_from
+
+
 async def test_the_history_of_both_remains(graph: Graph, project: str) -> None:
     await _two(graph, project)
     before = await relation(graph, project, key("Cid", "Bobby", "likes"))

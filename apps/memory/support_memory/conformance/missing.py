@@ -80,10 +80,12 @@ async def test_all_projects_are_looked_through_unless_one_is_named(graph: Graph,
     [bob] = await created(graph, other, "Bob")
     await graph.use_model(model)
 
-    found, page = set(), await graph.without_embeddings(model, 1000)
-    while page:
+    found: set[str] = set()
+    page = await graph.without_embeddings(model, 1000)
+    while {one.uid for one in page} - found:
         found |= {one.uid for one in page}
         page = await graph.without_embeddings(model, 1000, after=page[-1])
+    assert page == []
     assert found >= {ann.uid, bob.uid}
     assert await graph.without_embeddings(model, 10, project=other) == [bob]
 
@@ -116,6 +118,22 @@ async def test_an_old_entity_may_be_embedded_before_anybody_asks(graph: Graph, p
     await changed(graph, project, "Bob", "moved on")
     assert names(await graph.without_embeddings(model, 10, project=project)) == ["Bob"]
     assert bob.version == 1
+
+
+async def test_each_model_misses_its_own_vectors(graph: Graph, project: str) -> None:
+    other = Model(f"model-{uuid.uuid4().hex[:12]}", 12)
+    await graph.use_model(MODEL)
+    await graph.use_model(other)
+    [ann, bob] = await created(graph, project, "Ann", "Bob")
+    await embed(graph, ann, vector())
+    await embed(graph, bob, vector(), model=other)
+
+    assert names(await graph.without_embeddings(MODEL, 10, project=project)) == ["Bob"]
+    assert names(await graph.without_embeddings(other, 10, project=project)) == ["Ann"]
+    await changed(graph, project, "Ann", "moved on")
+    await changed(graph, project, "Bob", "moved on")
+    assert len(await graph.without_embeddings(MODEL, 10, project=project)) == 2
+    assert len(await graph.without_embeddings(other, 10, project=project)) == 2
 
 
 async def test_coverage_counts_current_entities_and_those_with_vectors(graph: Graph, project: str) -> None:

@@ -1,13 +1,11 @@
 """Archived versions are deleted for good when they are old enough."""
 
-from typing import TypeVar
-
 import msgspec
-from unstuck_memory.archive_records import ArchiveRecord, EntityRecord, RelationRecord
+from unstuck_memory.archive_records import ArchiveRecord, EntityRecord
 from unstuck_memory.graph import Graph
-from unstuck_memory.values import Entity
 
 from support_memory.conformance.given import (
+    HOUR,
     MODEL,
     changed,
     coherent,
@@ -18,25 +16,10 @@ from support_memory.conformance.given import (
     exported,
     key,
     new,
+    older,
     related,
     vector,
 )
-
-HOUR = 3_600_000
-T = TypeVar("T", Entity, RelationRecord)
-
-
-def _aged(record: ArchiveRecord, by: int) -> ArchiveRecord:
-    if isinstance(record, EntityRecord):
-        return EntityRecord(_older(record.entity, by))
-    return _older(record, by)
-
-
-def _older(value: T, by: int) -> T:
-    times = {name: getattr(value, name) for name in ("created_at", "updated_at", "valid_from", "valid_to")}
-    return msgspec.structs.replace(
-        value, **{name: time - by for name, time in times.items() if time is not None}
-    )
 
 
 async def _lived_in(graph: Graph, project: str, ago: int) -> int:
@@ -48,7 +31,7 @@ async def _lived_in(graph: Graph, project: str, ago: int) -> int:
     await connected(graph, scratch, related("Ann", "Bob", strength=0.2))
     await graph.delete_entities(scratch, ["Cid"])
     renamed = [_elsewhere(record) for record in await exported(graph, scratch)]
-    return await graph.restore(project, [_aged(record, ago) for record in renamed])
+    return await graph.restore(project, [older(record, ago) for record in renamed])
 
 
 def _elsewhere(record: ArchiveRecord) -> ArchiveRecord:

@@ -90,6 +90,20 @@ async def test_a_relation_stated_again_is_merged(graph: Graph, project: str) -> 
     assert (earlier.strength, earlier.valid_to, later) == (0.5, second.valid_from, second)
 
 
+async def test_what_is_given_replaces_what_was_also_if_it_is_nothing(graph: Graph, project: str) -> None:
+    await created(graph, project, "Ann", "Bob")
+    full = related("Ann", "Bob", strength=0.5, confidence=0.5, metadata=METADATA)
+    for write in (graph.create_relations, None):
+        await connected(graph, project, full)
+        empty = related("Ann", "Bob", strength=0.0, confidence=0.0, metadata={})
+        if write:
+            await write(project, [empty])
+        else:
+            await graph.update_relation(project, empty)
+        found = await relation(graph, project, key("Ann", "Bob"))
+        assert (found.strength, found.confidence, found.metadata) == (0.0, 0.0, {})
+
+
 async def test_its_age_begins_again_even_if_nothing_else_is_new(graph: Graph, project: str) -> None:
     await created(graph, project, "Ann", "Bob")
     [first] = await connected(graph, project, related("Ann", "Bob", strength=0.5))
