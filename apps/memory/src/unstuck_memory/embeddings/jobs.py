@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -118,9 +117,9 @@ class EmbeddingJobs:
         """Put all dead letters back, with fresh attempts."""
         return await (await self._queue.jobs()).retry_failed_jobs(QUEUE)
 
-    async def cleanup_jobs(self, days: float | timedelta = 14.0) -> int:
+    async def cleanup_jobs(self, days: float = 14.0) -> int:
         """Delete jobs that finished more than so many days ago."""
-        return await (await self._queue.jobs()).cleanup_jobs(days, QUEUE)  # type: ignore[arg-type] # takes both
+        return await (await self._queue.jobs()).cleanup_jobs(days, QUEUE)
 
     async def recover_stale_jobs(self) -> int:
         """Put jobs back whose worker is gone or silent; answers how many those were."""
