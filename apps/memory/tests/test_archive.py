@@ -2,6 +2,7 @@
 
 import json
 import stat
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,27 @@ async def test_batches_are_bounded_by_records_and_by_what_they_hold(tmp_path: Pa
 
     batches = list(archive.batches(tmp_path / "many"))
     assert [len(batch) for batch in batches] == [archive.RECORDS, 3, 1]
+
+
+async def test_an_archive_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    async def many() -> AsyncIterator[ArchiveRecord]:
+        for number in range(640):
+            yield person(
+                str(number), f"name {number}", *(f"{number} {at} ".ljust(10_000, "x") for at in range(10))
+            )
+
+    path = tmp_path / "large"
+    tracemalloc.start()
+    try:
+        await lines.write(path, archive.lines(many()))
+        archive.check(path)
+        for batch in archive.batches(path):
+            assert batch
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert path.stat().st_size > 60_000_000
+    assert peak < 4 * archive.BYTES
 
 
 def refusal(path: Path) -> str:

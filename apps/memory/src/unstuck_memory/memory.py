@@ -283,9 +283,8 @@ class Memory:
         for name, observations in wanted.items():
             had = has.get(name, ())
             count = sum((dict.fromkeys(had, True) | observations).values())
-            if count > len(
-                had
-            ):  # two processes may have added the last ones together: what adds nothing is allowed
+            # Two processes may have added the last ones together: what adds none is allowed.
+            if count > len(had):
                 checks.room(f"entity {name!r}", count)
 
     async def _written(self, changes: Sequence[EntityChange]) -> EntitiesWritten:
