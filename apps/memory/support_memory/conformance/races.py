@@ -11,14 +11,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from support.folders import ROOT
 from support.processes import Child
 from unstuck_memory.graph import Graph
 
 from support_memory.conformance.given import coherent, connected, created, key, new, one, related, relation
 from support_memory.places import Place
 
-PATHS = ":".join(str(ROOT / path) for path in ("apps/memory", "tests"))
 PATIENCE = 300.0
 
 
@@ -48,7 +46,9 @@ class Writers:
         number = next(self._numbers)
         program = [sys.executable, "-m", "support_memory.programs.writer", str(self.place), self.project]
         argv = [*program, str(gate), work, str(number), str(turns)]
-        return Child(argv, self.folder / f"writer-{number}.log", env={"PYTHONPATH": PATHS})
+        return Child(
+            argv, self.folder / f"writer-{number}.log", env={"PYTHONPATH": ":".join(filter(None, sys.path))}
+        )
 
 
 def _ended(children: list[Child]) -> None:
