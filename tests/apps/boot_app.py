@@ -1,14 +1,16 @@
-"""An app with a queue of each profile, for tests that start real workers."""
+"""An app with a queue like that of embeddings and one of media files, for tests that start real workers."""
 
 import asyncio
 import os
 
-from unstuck import Unstuck
-from unstuck.contrib.embeddings import embedding
+from support.embeddings import embedding
+
+from unstuck import Unstuck, env_int
 from unstuck.contrib.pipeline import pipeline
 
 app = Unstuck(os.environ["UNSTUCK_STORE"])
-app.queue("embeddings", **embedding())
+interval = env_int(os.environ, "EMBED_JOB_RECOVERY_INTERVAL", least=0, most=60_000)
+app.queue("embeddings", **embedding(recovery=None if interval is None else interval / 1000))
 app.queue("clips", **pipeline())
 
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from support.embeddings import embedding
 from support.refusal import refusal
 from support.work import burst
 
 from unstuck import Filter, Jobs, Policy, Reaper, Retry, Terms, Unstuck, Worker, current_job
-from unstuck.contrib.embeddings import embedding
 from unstuck.contrib.pipeline import pipeline, pipeline_retry
 from unstuck.protocol.leases import Share
 from unstuck.testing import SQLiteHarness
@@ -135,7 +135,7 @@ async def test_the_queues_of_one_worker_must_agree_in_their_interval(
     app: Unstuck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
-    app.queue("embedding", **embedding({"EMBED_JOB_RECOVERY_INTERVAL": "60"}))
+    app.queue("embedding", **embedding(recovery=0.06))
     app.queue("asr", **pipeline({"REAPER_INTERVAL_SEC": "60"}))
     app.queue("clip", **pipeline({"REAPER_INTERVAL_SEC": "60"}))
     for queue in ("embedding", "asr", "clip"):

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
+from support.embeddings import embedding
 from support.spy import Book, Spied
 from support.waiting import until_async
 from support.work import at_work, burst
@@ -24,7 +25,6 @@ from unstuck import (
     Unstuck,
     Worker,
 )
-from unstuck.contrib.embeddings import embedding
 from unstuck.protocol.job import Category, Ref
 from unstuck.protocol.leases import Share
 from unstuck.protocol.store import Store
@@ -139,8 +139,8 @@ async def test_three_missed_beats_are_warned_of_and_the_next_round_runs_the_job(
     app: Unstuck, harness: SQLiteHarness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")
-    app.queue("embedding", **embedding({}))
-    policy = Policy(**embedding({}))  # type: ignore[arg-type]
+    app.queue("embedding", **embedding())
+    policy = Policy(**embedding())  # type: ignore[arg-type]
 
     @app.task(queue="embedding")
     async def embed() -> str:
@@ -165,7 +165,7 @@ async def test_beside_recovery_jobs_fail_and_are_cleaned_up_as_before(
 ) -> None:
     """What went before it in the same spec: days of retention, what a failure leaves behind, when it is final."""
     runs: list[str] = []
-    app.queue("embedding", **embedding({}))
+    app.queue("embedding", **embedding())
 
     @app.task(queue="embedding", retry=Retry(attempts=3, backoff=(0.0,)))
     async def embed(word: str) -> None:

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
+from support.embeddings import embedding
 from support.waiting import until_async
 from support.work import at_work
 
 from unstuck import Reaper, Status, Unstuck, Worker
-from unstuck.contrib.embeddings import embedding
 from unstuck.protocol.leases import Share
 from unstuck.testing import SQLiteHarness
 from unstuck.testing.conformance.given import workers_of
@@ -52,7 +52,7 @@ async def test_a_running_embedding_is_renewed_to_five_minutes_and_free_five_minu
     app: Unstuck, harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")  # its worker does not start without
-    app.queue("embedding", **embedding({}))
+    app.queue("embedding", **embedding())
     assert app.queues["embedding"].heartbeat == 120.0
     running = asyncio.Event()
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from support.embeddings import embedding
 from support.waiting import until_async
 from support.work import at_work
 
 from unstuck import ConfigError, Filter, Policy, Status, StoreUnavailable, Unstuck
-from unstuck.contrib.embeddings import embedding
 from unstuck.protocol.job import NewJob
 from unstuck.protocol.leases import Share
 from unstuck.protocol.outcome import completed, failed
@@ -24,7 +24,7 @@ from unstuck.worker.retention import Retention, retention
 pytestmark = pytest.mark.anyio
 DAY = 86400.0
 VARIABLE = "EMBED_JOB_RETENTION_DAYS"
-EMBEDDING = Policy(**embedding({}))  # type: ignore[arg-type]
+EMBEDDING = Policy(**embedding())  # type: ignore[arg-type]
 
 
 async def finish(store: Store, queue: str, count: int = 2) -> None:
@@ -64,7 +64,7 @@ async def test_the_variable_says_for_how_long_finished_jobs_are_kept(
     monkeypatch.setenv(VARIABLE, days)
     monkeypatch.setattr("unstuck.worker.worker.Retention", functools.partial(Retention, every=0.05))
     caplog.set_level(logging.INFO, "unstuck.upkeep")
-    app.queue("embedding", **embedding({}))
+    app.queue("embedding", **embedding())
     app.task(name="t", queue="embedding")(lambda: None)
 
     async def cleaned() -> None:

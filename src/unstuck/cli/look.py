@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,7 +54,7 @@ recovery = 60     # seconds between recoveries of lost jobs
 @click.option("--write-config", is_flag=True, help="Also write a sample unstuck.toml, if there is none.")
 @click.option("--uri", help="Of a Neo4j server, instead of --store: bolt://host:7687")
 @click.option("--username", help="With --uri.")
-@click.option("--password", help="With --uri; better by EMBED_JOB_DATABASE_PASSWORD.")
+@click.option("--password", help="With --uri; better in the URL of UNSTUCK_STORE, without --uri.")
 @click.option("--database", help="With --uri: embedding-jobs, unless you name another.")
 @store_option
 @json_option
@@ -79,8 +78,7 @@ def init(
     all columns are empty or have a default, and indexes are built while everybody works.
     """
     if uri is not None:
-        secret = password or os.environ.get("EMBED_JOB_DATABASE_PASSWORD")
-        url = neo4j_url(uri, username, secret, database, what="--uri")
+        url = neo4j_url(uri, username, password, database, what="--uri")
     elif username or password or database:
         raise ConfigError(
             "--username, --password and --database belong to --uri: give the server's address, too"

@@ -94,10 +94,8 @@ def named(url: str | None) -> str:
 
 
 def usual_store() -> str | None:
-    """The store to use where no option names one: that of UNSTUCK_STORE, of the file in the current folder, or of embedding jobs."""
-    from unstuck.contrib.embeddings import embed_store  # loads the app, which most verbs do without
-
-    return os.environ.get("UNSTUCK_STORE") or load_settings(None, os.environ).store or embed_store(os.environ)
+    """The store to use where no option names one: that of UNSTUCK_STORE, or of the file in the current folder."""
+    return os.environ.get("UNSTUCK_STORE") or load_settings(None, os.environ).store
 
 
 def _note_another(found: str) -> None:

@@ -179,11 +179,11 @@ def _from_environ(
 
 
 def _reaper_variables() -> Mapping[str, tuple[str, Check]]:
-    from unstuck.contrib import embeddings, pipeline  # they load the app, which other verbs do without
+    from unstuck.contrib import pipeline  # it loads the app, which other verbs do without
 
     return _VARIABLES | {
         pipeline.RECOVERY_VARIABLE: ("recovery", within_a_day),
-        embeddings.RECOVERY_VARIABLE: ("recovery", _milliseconds),
+        "EMBED_JOB_RECOVERY_INTERVAL": ("recovery", _milliseconds),  # a memory's
     }
 
 

@@ -11,10 +11,7 @@ from support.neo4j import PASSWORD, Neo4j
 from support.waiting import until_async
 from support.work import at_work
 
-from unstuck import ConfigError, Filter, Jobs, StoreError, Unstuck, open_store
-from unstuck.cli.output import named
-from unstuck.cli.settings import load
-from unstuck.contrib.embeddings import embed_jobs, embed_store
+from unstuck import Filter, Jobs, StoreError, Unstuck, open_store
 from unstuck.protocol.outcome import completed, failed
 from unstuck.stores.neo4j import operate
 from unstuck.stores.neo4j.client import Neo4jClient
@@ -158,12 +155,9 @@ async def test_a_job_whose_status_is_none_is_told_in_one_line_by_every_verb(
     assert len(await leased(harness.store, 2)) == 2
 
 
-def test_where_init_was_run_the_store_is_found_by_the_environment_and_jobs_by_their_id(
-    neo4j_server: Neo4j, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EMBED_JOB_DATABASE_URI", f"{neo4j_server.uri}?label=Found")
-    monkeypatch.setenv("EMBED_JOB_DATABASE_PASSWORD", PASSWORD)
-    made = unstuck(tmp_path, "init", store=None)
+def test_a_job_about_the_same_entity_is_known_after_init(neo4j_server: Neo4j, tmp_path: Path) -> None:
+    store = f"{neo4j_server.url()}?label=Found"
+    made = unstuck(tmp_path, "init", store=store)
     asked = [
         "enqueue",
         "embed",
@@ -171,8 +165,8 @@ def test_where_init_was_run_the_store_is_found_by_the_environment_and_jobs_by_th
         "--queue",
         "embedding",
     ]
-    first, second = (unstuck(tmp_path, *asked, store=None) for _ in range(2))
-    recovered = unstuck(tmp_path, "reap", "--once", store=None)
+    first, second = (unstuck(tmp_path, *asked, store=store) for _ in range(2))
+    recovered = unstuck(tmp_path, "reap", "--once", store=store)
 
     no_secret(made, first, second, recovered)
     assert (made.returncode, first.returncode, recovered.returncode) == (0, 0, 0), recovered.stderr
@@ -276,40 +270,6 @@ async def test_what_apoc_could_not_do_is_not_masked(
 
     with pytest.raises(StoreError, match="cleanup by APOC failed for 2 jobs: disk full"):
         await Jobs(harness.store).cleanup_jobs(days=14)
-
-
-def test_the_environment_names_the_store_of_embeddings_unless_something_else_names_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("UNSTUCK_STORE", raising=False)
-    environ = {
-        "EMBED_JOB_DATABASE_URI": "neo4j+s://graph.example:7777",
-        "EMBED_JOB_DATABASE_USERNAME": "ann",
-        "EMBED_JOB_DATABASE_PASSWORD": "a/b@c",
-    }
-
-    assert embed_store({}) is None
-    assert embed_store(environ) == "neo4j+s://ann:a%2Fb%40c@graph.example:7777/embedding-jobs"
-    assert embed_store(environ | {"EMBED_JOB_DATABASE_NAME": "neo4j"}) == (
-        "neo4j+s://ann:a%2Fb%40c@graph.example:7777/neo4j"
-    )
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    assert named(None) == embed_store(environ)
-    assert load(None, environ).store is None  # a worker's app names its own store
-    Path("unstuck.toml").write_text('store = "sqlite:////y.db"')
-    assert named(None) == "sqlite:////y.db"
-    monkeypatch.setenv("UNSTUCK_STORE", "sqlite:////x.db")
-    assert named(None) == "sqlite:////x.db"
-    with pytest.raises(ConfigError, match="EMBED_JOB_DATABASE_URI is not the address of a Neo4j server"):
-        embed_store(environ | {"EMBED_JOB_DATABASE_URI": "graph.example"})
-
-
-async def test_without_an_address_the_embedding_jobs_cannot_be_had() -> None:
-    with pytest.raises(ConfigError, match="EMBED_JOB_DATABASE_URI is not set"):
-        async with embed_jobs({}):
-            pass
 
 
 async def test_events_all_also_tells_of_routine_changes(neo4j_server: Neo4j) -> None:

@@ -2,19 +2,32 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from neo4j import GraphDatabase
 from support.command import unstuck
+from support.embeddings import DAYS
+from support.embeddings import embedding as profile
 from support.neo4j import PASSWORD, Neo4j
 from support.waiting import until_async
 from support.work import at_work
 
-from unstuck import ConfigError, Filter, Jobs, Retry, Status, Unstuck, Worker, current_job, open_store
-from unstuck.contrib.embeddings import embed_jobs, embed_store
-from unstuck.contrib.embeddings import embedding as profile
+from unstuck import (
+    ConfigError,
+    Filter,
+    Jobs,
+    Rate,
+    Retry,
+    Status,
+    Unstuck,
+    Worker,
+    current_job,
+    neo4j_url,
+    open_store,
+)
 from unstuck.protocol.job import NewJob
 from unstuck.protocol.leases import Share
 from unstuck.protocol.outcome import completed, failed
@@ -47,13 +60,11 @@ def graph(graph_server: Neo4j) -> Neo4j:
     return graph_server
 
 
-def environ(server: Neo4j) -> dict[str, str]:
-    return {
-        "EMBED_JOB_DATABASE_URI": server.uri,
-        "EMBED_JOB_DATABASE_USERNAME": "neo4j",
-        "EMBED_JOB_DATABASE_PASSWORD": PASSWORD,
-        "EMBED_JOB_RETENTION_DAYS": "14",
-    }
+@asynccontextmanager
+async def jobs_of(server: Neo4j, username: str = "neo4j", password: str = PASSWORD) -> AsyncIterator[Jobs]:
+    """Those in its database for embedding jobs, which need not exist yet."""
+    async with Jobs.open(neo4j_url(server.uri, username, password), create=True) as jobs:
+        yield jobs
 
 
 def embedding(entity: str, **facts: Any) -> NewJob:
@@ -89,7 +100,7 @@ async def test_a_workload_leaves_the_graph_without_a_job_and_without_a_transacti
     before, number = graph.execute(EXPORT), last_transaction(graph)
     assert number != last, "bookmarks tell nothing"
 
-    async with embed_jobs(environ(neo4j_server)) as jobs:
+    async with jobs_of(neo4j_server) as jobs:
         await workload(jobs, harness.store)
         status = await jobs.get_queue_status()
 
@@ -106,7 +117,7 @@ async def test_a_workload_leaves_the_graph_without_a_job_and_without_a_transacti
 async def test_wiping_the_queues_database_leaves_the_graph_intact_and_init_rebuilds_it(
     harness: Neo4jHarness, neo4j_server: Neo4j, graph: Neo4j, tmp_path: Path
 ) -> None:
-    async with embed_jobs(environ(neo4j_server)) as jobs:
+    async with jobs_of(neo4j_server) as jobs:
         await workload(jobs, harness.store)
     backup = graph.execute(EXPORT)
     assert not [row for row in backup if any(label.startswith("EmbedJob") for label in row[1])]
@@ -129,7 +140,7 @@ async def test_wiping_the_queues_database_leaves_the_graph_intact_and_init_rebui
 
     assert answer.returncode == 0, answer.stderr
     assert graph.execute(EXPORT) == backup
-    async with embed_jobs(environ(neo4j_server)) as jobs:
+    async with jobs_of(neo4j_server) as jobs:
         assert sum((await jobs.get_queue_status()).values()) == 0
         [again] = await jobs.enqueue([embedding("e1")])
         assert again.created
@@ -139,19 +150,16 @@ async def test_wiping_the_queues_database_leaves_the_graph_intact_and_init_rebui
 async def test_a_worker_finds_the_database_by_its_own_address_name_and_credentials(
     harness: Neo4jHarness, neo4j_server: Neo4j, graph: Neo4j, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in environ(neo4j_server).items():
-        monkeypatch.setenv(name, value)
-    url = embed_store()
-    assert url is not None
+    monkeypatch.setenv(DAYS, "14")  # its worker does not start without
 
-    async with Unstuck(url) as app:
+    async with Unstuck(neo4j_url(neo4j_server.uri, "neo4j", PASSWORD)) as app:
         app.queue("embedding", **profile())
 
         @app.task(name="embed", queue="embedding")
         async def embed(entity_uid: str, model: str, version: str) -> str:
             return f"{entity_uid} {model} {version}"
 
-        async with embed_jobs() as jobs:
+        async with jobs_of(neo4j_server) as jobs:
             await jobs.enqueue([embedding("Ann"), embedding("Bob")])
             async with at_work(app):
                 await until_async(lambda: _completed(jobs, 2), 60, "both jobs to be completed")
@@ -163,11 +171,11 @@ async def test_a_worker_finds_the_database_by_its_own_address_name_and_credentia
     there = "MATCH (j:EmbedJob {status: 'completed'}) CALL db.info() YIELD name RETURN name, count(j)"
     assert await harness.rows(there) == [("embedding-jobs", 2)]
     with pytest.raises(ConfigError, match="there is no database 'embedding-jobs'"):
-        async with embed_jobs(environ(graph)):  # it has one, neo4j
+        async with jobs_of(graph):  # it has one, neo4j
             pass
-    for credential in ("USERNAME", "PASSWORD"):
+    for credentials in ({"username": "another"}, {"password": "another"}):
         with pytest.raises(ConfigError, match="refuses us"):
-            async with embed_jobs(environ(neo4j_server) | {f"EMBED_JOB_DATABASE_{credential}": "another"}):
+            async with jobs_of(neo4j_server, **credentials):
                 pass
 
 
@@ -175,12 +183,12 @@ async def test_a_worker_finds_the_database_by_its_own_address_name_and_credentia
 async def test_a_worker_leaves_leased_jobs_alone_tries_again_and_keeps_to_the_rate(
     harness: Neo4jHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EMBED_JOB_RETENTION_DAYS", "14")  # its worker does not start without
+    monkeypatch.setenv(DAYS, "14")  # its worker does not start without
     jobs = Jobs(harness.store)
     tries: list[tuple[str, int, str | None]] = []
 
     async with Unstuck(harness.url) as app:
-        app.queue("embedding", **profile({"EMBEDDING_RATE_LIMIT_TOKENS": "2"}))
+        app.queue("embedding", **profile(rate=Rate(2)))
 
         @app.task(name="embed", queue="embedding", retry=Retry(backoff=(0.0,)))
         async def embed(entity_uid: str, model: str, version: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from unstuck.config.policy import Policy
-from unstuck.contrib.embeddings import embedding
 from unstuck.protocol.job import Category, Status
 from unstuck.protocol.outcome import released
 from unstuck.protocol.retry import fate
@@ -18,7 +17,7 @@ from unstuck.testing.harnesses.harness import Harness
 
 @pytest.mark.accepts("EMB-073", "REC-048")
 async def test_with_a_crash_budget_a_crash_is_not_a_failure(harness: Harness) -> None:
-    policy = Policy(**embedding({}))  # type: ignore[arg-type]
+    policy = Policy(lease=300.0, heartbeat=120.0, max_crashes=10)
     budget: dict[str, Any] = {"max_crashes": policy.max_crashes, "lapse_backoff": policy.lapse_backoff}
     job = await one_leased(harness.store, owner="crashed", seconds=policy.lease, max_attempts=2, **budget)
     await harness.age(290)
