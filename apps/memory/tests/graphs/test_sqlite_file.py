@@ -7,11 +7,12 @@ from pathlib import Path
 
 import apsw
 import pytest
+from unstuck_memory.archive_records import EntityRecord
 from unstuck_memory.errors import GraphDamaged, GraphUnavailable
 from unstuck_memory.graphs.sqlite import SqliteGraph, connection
 from unstuck_memory.graphs.sqlite.connection import MIGRATIONS
 from unstuck_memory.graphs.statements import statements
-from unstuck_memory.values import NewEntity
+from unstuck_memory.values import NewEntity, NewRelation
 
 pytestmark = pytest.mark.anyio
 ANN = NewEntity(name="Ann", entity_type="person", observations=("sings",))
@@ -186,12 +187,17 @@ async def test_a_graph_is_used_while_it_is_open(path: Path) -> None:
 async def test_an_export_sees_one_moment_and_may_be_left(graph: SqliteGraph) -> None:
     many = [NewEntity(name=f"{number:04}", entity_type="t") for number in range(1200)]
     await graph.create_entities("p", many)
+    relation = NewRelation(from_="0000", to="0001", relation_type="r")
+    await graph.create_relations("p", [relation])
     records = graph.export("p")
     first = await anext(records)
     await graph.delete_entities("p", [entity.name for entity in many])
-    rest = [record async for record in records]
-    assert len([first, *rest]) == 1200
-    assert all(record.entity.valid_to is None for record in rest)  # type: ignore[union-attr]
+    everything = [first] + [record async for record in records]
+    of_then = [
+        record.entity.valid_to if isinstance(record, EntityRecord) else record.valid_to
+        for record in everything
+    ]
+    assert of_then == [None] * 1201
 
     left = graph.export("p")
     await anext(left)

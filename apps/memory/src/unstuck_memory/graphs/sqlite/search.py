@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -20,19 +20,23 @@ GROWTH = 4
 # FTS5's bm25: what a word adds is less than (k1 + 1) times its idf, and no idf is less than this.
 K1 = 1.2
 LEAST_IDF = 1e-6
+# Words that more than this share of all entities have take most of the time and tell little: if the others find any, they are left
+# out. A few entities take no time.
+COMMON = 0.2
+FEW = 1_000
 
 
 def keyword(
     tx: Transaction, project: str, words: Sequence[str], limit: int, types: Sequence[str] | None
 ) -> list[KeywordHit]:
-    weights = _weights(tx, [_phrase(word) for word in dict.fromkeys(words) if any(map(str.isalnum, word))])
-    # Words that most entities have weigh next to nothing and take most of the time: they are left out if the others find enough.
-    telling = [phrase for phrase, weight in weights.items() if weight > LEAST_IDF]
-    found = _ranked(tx, project, telling, limit, types)
-    if len(found) < limit and len(telling) < len(weights):
-        found = _ranked(tx, project, list(weights), limit, types)
-    best = (K1 + 1) * sum(weights.values())
-    return [KeywordHit(uid, min(1.0, -rank / best)) for uid, rank in found]
+    weights, common = _weights(
+        tx, [_phrase(word) for word in dict.fromkeys(words) if any(map(str.isalnum, word))]
+    )
+    telling = {phrase: weight for phrase, weight in weights.items() if phrase not in common}
+    hits = _ranked(tx, project, telling, limit, types)
+    if not hits and common:
+        hits = _ranked(tx, project, weights, limit, types)
+    return hits
 
 
 def _phrase(word: str) -> str:
@@ -40,23 +44,30 @@ def _phrase(word: str) -> str:
     return '"' + word.replace("\0", " ").replace('"', '""') + '"'
 
 
-def _weights(tx: Transaction, phrases: Sequence[str]) -> dict[str, float]:
-    """The idf of each, as FTS5 computes it."""
+def _weights(tx: Transaction, phrases: Sequence[str]) -> tuple[dict[str, float], set[str]]:
+    """The idf of each, as FTS5 computes it, and which of them are common."""
     [(total,)] = tx.rows("words_total")
     counts = {phrase: tx.value("words_count", query=phrase) for phrase in phrases}
-    return {
+    weights = {
         phrase: max(LEAST_IDF, math.log((total - count + 0.5) / (count + 0.5)))
         for phrase, count in counts.items()
     }
+    return weights, {phrase for phrase, count in counts.items() if count > max(FEW, COMMON * total)}
 
 
 def _ranked(
-    tx: Transaction, project: str, phrases: Sequence[str], limit: int, types: Sequence[str] | None
-) -> list[rows.Row]:
-    if not phrases:
+    tx: Transaction,
+    project: str,
+    weights: Mapping[str, float],
+    limit: int,
+    types: Sequence[str] | None,
+) -> list[KeywordHit]:
+    if not weights:
         return []
     asked = None if types is None else rows.texts(types)
-    return tx.rows("keyword", query=" OR ".join(phrases), project=project, limit=limit, types=asked)
+    found = tx.rows("keyword", query=" OR ".join(weights), project=project, limit=limit, types=asked)
+    best = (K1 + 1) * sum(weights.values())
+    return [KeywordHit(uid, min(1.0, -rank / best)) for uid, rank in found]
 
 
 class VectorSearch:

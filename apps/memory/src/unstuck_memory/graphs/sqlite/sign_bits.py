@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -62,23 +63,20 @@ class SignBits:
         self.change = change
 
     def nearest(self, vector: Vector, types: Sequence[str] | None, most: int, exact: int) -> list[Candidate]:
-        """The best candidates, at least ``most`` of them if there are; all, if they are not more than ``exact``."""
+        """The best candidates, as many as ``most``; all, if they are not more than ``exact``."""
         blocks = self._blocks
         usable = [self._usable(block, types) for block in blocks]
-        count = sum(int(np.count_nonzero(mask)) for mask in usable)
-        if count <= max(most, exact):
-            chosen = usable
-        else:
-            query = np.frombuffer(sign_bits([vector]), dtype=np.uint64)
-            distances = [
-                np.where(mask, _distances(block, query), FAR)
-                for block, mask in zip(blocks, usable, strict=True)
-            ]
-            limit = np.partition(np.concatenate(distances), most - 1)[most - 1]
-            chosen = [distance <= limit for distance in distances]
-        return [
-            candidate for block, mask in zip(blocks, chosen, strict=True) for candidate in _pairs(block, mask)
+        if sum(map(np.count_nonzero, usable)) <= max(most, exact):
+            return list(_candidates(blocks, usable))
+        query = np.frombuffer(sign_bits([vector]), dtype=np.uint64)
+        distances = [
+            np.where(mask, _distances(block, query), FAR) for block, mask in zip(blocks, usable, strict=True)
         ]
+        limit = np.partition(np.concatenate(distances), most - 1)[most - 1]
+        nearer = _candidates(blocks, [distance < limit for distance in distances])
+        # Those at the limit may be many: texts that are alike have the same signs.
+        at_limit = _candidates(blocks, [distance == limit for distance in distances])
+        return list(islice(chain(nearer, at_limit), most))
 
     def _usable(self, block: Block, types: Sequence[str] | None) -> NDArray[np.bool_]:
         usable: NDArray[np.bool_] = block.entity != NONE
@@ -124,8 +122,9 @@ def _distances(block: Block, query: NDArray[np.uint64]) -> NDArray[np.uint16]:
     return total
 
 
-def _pairs(block: Block, mask: NDArray[np.bool_]) -> Iterator[Candidate]:
-    return zip(block.entity[mask].tolist(), block.number[mask].tolist(), strict=True)
+def _candidates(blocks: Iterable[Block], masks: Iterable[NDArray[np.bool_]]) -> Iterator[Candidate]:
+    for block, mask in zip(blocks, masks, strict=True):
+        yield from zip(block.entity[mask].tolist(), block.number[mask].tolist(), strict=True)
 
 
 def _joined(one: Block, other: Block) -> Block:
