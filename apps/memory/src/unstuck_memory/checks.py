@@ -16,6 +16,7 @@ import msgspec
 from unstuck_memory.errors import InvalidInput
 from unstuck_memory.values import NewEntity, NewRelation, Observations, RelationKey
 
+QUERY = 10_000  # characters of a question
 NAME = 200  # characters of a name or a type
 OBSERVATION = 10_000  # characters of an observation
 OBSERVATIONS = 1_000  # of an entity
@@ -67,6 +68,16 @@ def observation(what: str, value: Any) -> str:
         raise InvalidInput(
             f"{what} {has}: 1 to {OBSERVATION:,} characters are allowed; {step if value.strip() else 'leave it out'}"
         )
+    return str(value)
+
+
+def query(value: Any) -> str:
+    """A question, as it was written."""
+    step = "ask in a few words"
+    _characters("query", value, QUERY, step)
+    if len(value) > QUERY or not value.strip():
+        has = f"has {len(value):,} characters" if value.strip() else "is empty"
+        raise InvalidInput(f"query {has}: 1 to {QUERY:,} characters are allowed; {step}")
     return str(value)
 
 
