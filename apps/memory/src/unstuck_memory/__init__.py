@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from unstuck_memory.errors import NotFound as NotFound
     from unstuck_memory.errors import SettingsError as SettingsError
     from unstuck_memory.errors import UnstuckMemoryError as UnstuckMemoryError
+    from unstuck_memory.graphs.neo4j import Neo4jGraph as Neo4jGraph
     from unstuck_memory.graphs.sqlite import SqliteGraph as SqliteGraph
     from unstuck_memory.memory import Memory as Memory
     from unstuck_memory.values import Entity as Entity
@@ -34,6 +35,7 @@ _HOMES = {
     "embeddings.jobs": "EmbeddingJobs",
     "embeddings.providers": "open_provider",
     "errors": "GraphDamaged GraphUnavailable InvalidInput NotFound SettingsError UnstuckMemoryError",
+    "graphs.neo4j": "Neo4jGraph",
     "graphs.sqlite": "SqliteGraph",
     "memory": "Memory",
     "values": "Entity NewEntity NewRelation Observations Relation RelationKey",
