@@ -35,13 +35,16 @@ class Neo4jDatabase:
 
 @dataclass(frozen=True)
 class Settings:
-    """``graph_at`` is a file or a database; ``jobs_at`` the URL of a job store."""
+    """``graph_at`` is a file or a database; ``jobs_at`` the URL of a job store. ``folder`` is where files are, if there are any."""
 
     graph_at: Path | Neo4jDatabase
     jobs_at: str
+    folder: Path | None
 
     def graph(self) -> Graph:
-        """The graph, not opened yet. The folder of a file is made, for its owner alone."""
+        """The graph, not opened yet. The folder is made, for its owner alone."""
+        if self.folder is not None:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if isinstance(self.graph_at, Neo4jDatabase):
             if find_spec("neo4j") is None:
                 raise SettingsError(
@@ -53,7 +56,6 @@ class Settings:
             return Neo4jGraph(at.uri, at.username, at.password, at.database)
         from unstuck_memory.graphs.sqlite import SqliteGraph
 
-        self.graph_at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return SqliteGraph(self.graph_at)
 
 
@@ -64,8 +66,8 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
     )
     folder = data_folder(environ)
     graph = neo4j_database(uri, username, password, database) if uri else folder / GRAPH_FILE
-    jobs = env_text(environ, JOBS_VARIABLE) or _embed_store(environ) or f"sqlite:///{folder / JOBS_FILE}"
-    return Settings(graph, jobs)
+    jobs = env_text(environ, JOBS_VARIABLE) or _embed_store(environ)
+    return Settings(graph, jobs or f"sqlite:///{folder / JOBS_FILE}", None if uri and jobs else folder)
 
 
 def data_folder(environ: Mapping[str, str] = os.environ) -> Path:

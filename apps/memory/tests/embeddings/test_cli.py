@@ -1,15 +1,11 @@
 """The ``unstuck-memory`` command as people run it: init, status, and wrong input in one line."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.waiting import until_async
 from support.work import at_work
+from support_memory.command import run, shown
 from support_memory.conformance.given import new
 from support_memory.embedding_server import EmbeddingServer, Refusal
 from unstuck_memory import settings
@@ -19,23 +15,7 @@ from unstuck_memory.graphs.sqlite import SqliteGraph
 from unstuck_memory.memory import Memory
 
 pytestmark = pytest.mark.anyio
-COMMAND = Path(sys.executable).parent / "unstuck-memory"
-NAMES = ("NEO4J", "OPENAI", "EMBED", "UNSTUCK", "XDG")
 PASSWORD = "a-password-nobody-may-see"
-Answer = subprocess.CompletedProcess[str]
-
-
-def run(home: Path, *args: str, **environ: str) -> Answer:
-    env = {name: value for name, value in os.environ.items() if not name.startswith(NAMES)}
-    env |= {"XDG_DATA_HOME": str(home), "UNSTUCK_MEMORY_EMBEDDINGS": "mock"} | environ
-    return subprocess.run(
-        [COMMAND, *args], env=env, cwd=home, capture_output=True, text=True, timeout=60, check=False
-    )
-
-
-def shown(home: Path, *args: str, **environ: str) -> Any:
-    answer = run(home, "status", "--json", *args, **environ)
-    return json.loads(answer.stdout), answer.returncode
 
 
 async def test_init_makes_a_graph_and_a_job_store_for_their_owner_alone(tmp_path: Path) -> None:
