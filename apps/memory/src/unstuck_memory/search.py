@@ -26,6 +26,8 @@ Reason: TypeAlias = Literal[
 SEMANTIC_WEIGHT = 0.6
 POOL = 25  # nearest entities that are considered at least
 BY_WORDS = 1_000  # entities whose keyword part is known
+UNKNOWN = 10
+"""Entities without vectors count as near as so many others are: a good match by words comes on the first page, a chance word after it."""
 COMPARED = 4  # times as many that words find first are considered: to compare these costs little
 REACH = 1_000  # hits of a search, on all its pages
 EMPHASIS = 1.5
@@ -36,7 +38,7 @@ EMPHASIS = 1.5
 class SearchHit(Value, frozen=True, kw_only=True):
     """An entity that was found. In hybrid mode ``score`` is the weighted mean of both parts; in the others it is that part.
 
-    Without current vectors there is no semantic part, and the keyword part alone is the score.
+    An entity without current vectors has no semantic part, and counts as if it were as near as the tenth.
     """
 
     rank: int
@@ -82,9 +84,11 @@ class _Position(Struct, array_like=True):
 
     mode: Mode
     reason: Reason | None
-    rank: int
-    score: float
-    uid: str
+    unknown: float
+    """The cosine that entities without vectors count with."""
+    rank: int = 0
+    score: float = 0.0
+    uid: str = ""
 
 
 class _Asked(Struct, frozen=True):
@@ -165,28 +169,37 @@ class Search:
         begun = after.rank if after else 0
         limit = min(limit, max(0, REACH - begun))
         depth = min(REACH, max(POOL, 2 * (begun + limit) + 1))
-        found, answer = await self._candidates(asked, depth, after)
+        found, answer, began = await self._candidates(asked, depth, after)
         if after is not None:
             found = [one for one in found if (-one.score, one.uid) > (-after.score, after.uid)]
-        page = found[:limit]
-        hits = await self._hits(asked, answer, page, begun)
+        page = [
+            (one, replace(began, rank=rank, score=one.score, uid=one.uid))
+            for rank, one in enumerate(found[:limit], begun + 1)
+        ]
+        hits = await self._hits(asked, page)
         more = len(found) > limit > 0 and begun + limit < REACH
-        last = _cursor(asked, answer, begun + limit, page[-1]) if more else None
-        return replace(answer, hits=hits, next_cursor=last)
+        return replace(answer, hits=hits, next_cursor=cursors.made(page[-1][1], asked) if more else None)
 
     async def _candidates(
         self, asked: _Asked, depth: int, after: _Position | None
-    ) -> tuple[list[_Found], SearchAnswer]:
-        """What is worth a place, the best first, and an answer that has everything but hits."""
+    ) -> tuple[list[_Found], SearchAnswer, _Position]:
+        """What is worth a place, the best first, an answer that has everything but hits, and where this search begins."""
         mode: Mode = after.mode if after else asked.mode
         by_words, meaning = await asyncio.gather(
             self._by_words(asked, needed=mode != "semantic"),
             self._meaning(asked.query) if mode != "keyword" else self._known(after),
         )
         near: list[VectorHit] = []
+        unknown = 0.0
         if meaning.model and meaning.vector is not None:
             first = list(by_words)[: COMPARED * depth]
-            near = await self._near(asked, meaning.model, meaning.vector, depth, first)
+            near = await self._graph.nearest(
+                self.project, meaning.model, meaning.vector, depth, types=asked.types
+            )
+            unknown = after.unknown if after else near[:UNKNOWN][-1].score if near else 0.0
+            seen = {hit.uid for hit in near}
+            if others := [uid for uid in first if uid not in seen]:
+                near += await self._graph.compare(self.project, meaning.model, meaning.vector, others)
             both = {*first, *(hit.uid for hit in near)}
             by_words = {uid: score for uid, score in by_words.items() if uid in both}
         elif mode != "keyword":
@@ -203,13 +216,14 @@ class Search:
             {uid: score for uid, score in by_words.items() if uid not in low},
             {hit.uid: hit for hit in near if hit.uid not in low},
             asked.semantic_weight,
+            unknown,
         )
         answer = SearchAnswer(
             hits=(), mode=mode, requested=asked.mode, reason=meaning.reason, coverage=meaning.coverage,
             provider=self._provider.kind if self._provider else None,
             model=meaning.model.name if meaning.model else None, dropped=len(low),
         )  # fmt: skip
-        return found, answer
+        return found, answer, after or _Position(mode, meaning.reason, unknown)
 
     async def _by_words(self, asked: _Asked, *, needed: bool = True) -> dict[str, float]:
         """The keyword parts of entities, the best first."""
@@ -218,15 +232,6 @@ class Search:
             return {}
         hits = await self._graph.keyword(self.project, words, BY_WORDS, types=asked.types)
         return {hit.uid: hit.score**EMPHASIS for hit in hits}
-
-    async def _near(
-        self, asked: _Asked, model: Model, vector: Vector, depth: int, also: Sequence[str]
-    ) -> list[VectorHit]:
-        """The nearest entities; and how near these others are."""
-        near = await self._graph.nearest(self.project, model, vector, depth, types=asked.types)
-        seen = {hit.uid for hit in near}
-        others = [uid for uid in also if uid not in seen]
-        return [*near, *await self._graph.compare(self.project, model, vector, others)] if others else near
 
     async def _meaning(self, query: str) -> _Meaning:
         if self._vectors is None:
@@ -252,38 +257,36 @@ class Search:
             return _Meaning(reason)
         return _Meaning(reason, model, None, await self._graph.coverage(self.project, model))
 
-    async def _hits(
-        self, asked: _Asked, answer: SearchAnswer, page: Sequence[_Found], begun: int
-    ) -> tuple[SearchHit, ...]:
+    async def _hits(self, asked: _Asked, page: Sequence[tuple[_Found, _Position]]) -> tuple[SearchHit, ...]:
         """What of a page is still current."""
-        if not page:
-            return ()
-        entities = {entity.uid: entity for entity in await self._graph.get_by_uid([one.uid for one in page])}
+        uids = [one.uid for one, _ in page]
+        entities = {entity.uid: entity for entity in await self._graph.get_by_uid(uids)} if uids else {}
         words = words_of(asked.query)
         return tuple(
             SearchHit(
-                rank=rank, entity=entities[one.uid], score=one.score, keyword=one.keyword,
+                rank=position.rank,
+                entity=entities[one.uid],
+                score=one.score,
+                keyword=one.keyword,
                 semantic=one.semantic.score if one.semantic else None,
-                observation=_matched(entities[one.uid], one.semantic, words), cursor=_cursor(asked, answer, rank, one),
+                observation=_matched(entities[one.uid], one.semantic, words),
+                cursor=cursors.made(position, asked),
             )
-            for rank, one in enumerate(page, begun + 1)
+            for one, position in page
             if one.uid in entities
-        )  # fmt: skip
+        )
 
 
 def _scored(
-    mode: Mode, words: Mapping[str, float], near: Mapping[str, VectorHit], weight: float
+    mode: Mode, words: Mapping[str, float], near: Mapping[str, VectorHit], weight: float, unknown: float
 ) -> list[_Found]:
     found = []
     for uid in words.keys() | near.keys():
         keyword = None if mode == "semantic" else words.get(uid, 0.0)
         hit = near.get(uid)
-        if hit is None:
-            score = keyword or 0.0
-        elif keyword is None:
-            score = hit.score
-        else:
-            score = weight * hit.score + (1 - weight) * keyword
+        score = hit.score if hit else unknown
+        if keyword is not None:
+            score = keyword if mode == "keyword" else weight * score + (1 - weight) * keyword
         found.append(_Found(uid, score, keyword, hit))
     return sorted(found, key=lambda one: (-one.score, one.uid))
 
@@ -294,10 +297,6 @@ def _matched(entity: Entity, hit: VectorHit | None, words: Sequence[str]) -> str
         at = best_observation(entity.observations, words)
     # The entity may have changed since it was found.
     return entity.observations[at] if at is not None and at < len(entity.observations) else None
-
-
-def _cursor(asked: _Asked, answer: SearchAnswer, rank: int, one: _Found) -> str:
-    return cursors.made(_Position(answer.mode, answer.reason, rank, one.score, one.uid), asked)
 
 
 def _similarity(cosine: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from unicodedata import category, normalize
 
@@ -16,6 +17,7 @@ only or other our ours out over own please shall she should show so some somebod
 theirs them then there these they thing things this those to too under until up upon us use very want wants was we were what whatever when
 where whether which while who whom whose why will with within without would yes you your yours d m re s t ve
 """
+_ENDING = re.compile(r"(?<=\w{3})(ings?|ed|es|s|e|ly)$")
 STOP_WORDS = frozenset(_STOP.split())
 
 
@@ -37,7 +39,7 @@ def best_observation(observations: Sequence[str], words: Sequence[str]) -> int |
 
 
 def _split(text: str) -> list[str]:
-    return "".join(map(_word_or_space, normalize("NFC", text).casefold())).split()
+    return "".join(map(_word_or_space, normalize("NFC", text).lower())).split()
 
 
 def _word_or_space(character: str) -> str:
@@ -47,4 +49,4 @@ def _word_or_space(character: str) -> str:
 
 def _stem(word: str) -> str:
     """Roughly: words of which only the end differs have the same."""
-    return word[: max(4, len(word) - 3)]
+    return _ENDING.sub("", word)
