@@ -74,7 +74,7 @@ class Entities(Protocol):
         ...
 
     async def merge_entities(self, project: str, source: str, into: str, *, dry_run: bool = False) -> Merge:
-        """Move observations and current relations, and archive the source; ``NotFound`` if one is missing.
+        """Move observations and current relations, and archive the source; ``NotFound`` if one is missing, ``InvalidInput`` if they are one.
 
         A relation that moves is as old as it was; one between the two is archived. One that ``into`` has already is merged with it: what it lacks comes from the source's.
         The numbers are observations that ``into`` did not have, and relations that went over, merged ones too.

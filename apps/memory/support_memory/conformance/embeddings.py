@@ -56,6 +56,7 @@ async def test_an_embedding_comes_back_as_it_was_stored(graph: Graph, project: s
         np.testing.assert_array_equal(one.vector, other.vector)
 
 
+@pytest.mark.accepts("EMB-042")
 async def test_an_entity_without_vectors_has_no_embedding(graph: Graph, project: str) -> None:
     entity = await _entity(graph, project)
     assert await graph.embedding_of(entity.uid, MODEL) is None
@@ -82,7 +83,6 @@ async def test_many_are_stored_in_one_call_and_answered_each(graph: Graph, proje
     assert [await _first(graph, one) for one in (bob, ann, gone, cid)] == [0.1, None, None, 0.4]
 
 
-@pytest.mark.accepts("EMB-042")
 async def test_a_new_version_has_no_embedding_and_the_old_ones_is_refused(graph: Graph, project: str) -> None:
     first = await _entity(graph, project)
     await embed(graph, first, vector(), fence=5)

@@ -35,6 +35,7 @@ async def test_a_new_entity_is_the_first_version_of_its_name(graph: Graph, proje
     assert await graph.get_by_uid([entity.uid]) == [entity]
 
 
+@pytest.mark.accepts("EMB-053")
 async def test_many_are_created_in_one_call_and_answered_in_order(graph: Graph, project: str) -> None:
     asked = [f"thing {number % 7}-{number}" for number in range(60)]
     answers = await graph.create_entities(project, [new(name, f"is {name}") for name in asked])
@@ -294,7 +295,6 @@ async def test_a_list_is_in_order_of_code_points_and_has_pages(graph: Graph, pro
     assert names(await graph.get_entities(project, ordered[::-1])) == ordered
 
 
-@pytest.mark.accepts("EMB-053")
 async def test_calls_at_the_same_time_on_one_graph_lose_nothing(graph: Graph, project: str) -> None:
     """Each names the same entities in another order."""
     shared = [f"shared {number}" for number in range(25)]

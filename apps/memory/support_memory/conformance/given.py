@@ -144,13 +144,14 @@ async def coherent(graph: Graph, project: str) -> list[ArchiveRecord]:
         numbers = [value.version for value in versions]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), versions
         assert len({value.created_at for value in versions}) == 1, versions
+        assert all(value.valid_to is None or value.valid_from < value.valid_to for value in versions), (
+            versions
+        )
     for versions in by_name.values():
         versions.sort(key=lambda value: (value.valid_from, value.valid_to or FOREVER))
         for earlier, later in pairwise(versions):
             assert earlier.valid_to is not None, f"two are current: {earlier}, {later}"
-            assert earlier.valid_from < earlier.valid_to <= later.valid_from, (
-                f"they overlap: {earlier}, {later}"
-            )
+            assert earlier.valid_to <= later.valid_from, f"they overlap: {earlier}, {later}"
             assert (
                 earlier.uid != later.uid
                 or earlier.valid_to == later.valid_from

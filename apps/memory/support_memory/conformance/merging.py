@@ -1,7 +1,7 @@
 """Two entities become one."""
 
 import pytest
-from unstuck_memory.errors import NotFound
+from unstuck_memory.errors import InvalidInput, NotFound
 from unstuck_memory.graph import Graph
 from unstuck_memory.values import Entity
 
@@ -112,6 +112,14 @@ async def test_two_relations_of_the_source_that_become_one_are_merged(graph: Gra
     [found] = await graph.relations_of(project, ["Bob"])
     assert (found.from_, found.to, found.strength, found.confidence) == ("Bob", "Bob", 0.1, 0.2)
     await coherent(graph, project)
+
+
+async def test_nothing_is_merged_into_itself(graph: Graph, project: str) -> None:
+    [bob] = await created(graph, project, new("Bob", "sings"))
+    for dry_run in (False, True):
+        with pytest.raises(InvalidInput, match="Bob"):
+            await graph.merge_entities(project, "Bob", "Bob", dry_run=dry_run)
+    assert await graph.get_entities(project, ["Bob"]) == [bob]
 
 
 async def test_what_is_missing_is_not_merged(graph: Graph, project: str) -> None:

@@ -90,7 +90,6 @@ async def test_all_projects_are_looked_through_unless_one_is_named(graph: Graph,
     assert await graph.without_embeddings(model, 10, project=other) == [bob]
 
 
-@pytest.mark.accepts("EMB-110")
 async def test_what_was_there_before_the_model_is_missing_too(graph: Graph, project: str) -> None:
     model = Model(f"model-{uuid.uuid4().hex[:12]}", 12)
     for start in range(0, 300, 100):

@@ -8,6 +8,7 @@ from unstuck_memory.graph import Graph
 from unstuck_memory.values import NewEntity
 
 from support_memory.conformance.given import (
+    FOREVER,
     changed,
     coherent,
     connected,
@@ -236,3 +237,9 @@ async def test_relations_of_either_end_are_in_order_and_limited(graph: Graph, pr
     assert await graph.relations_of(project, ["a"], limit=3) == found[:3]
     assert len(await graph.relations_of(project, ["a", "b", "nobody"])) == 6
     assert await graph.relations_of(project, ["nobody"]) == []
+    strange = ["A b", "é", "\uffed", "\U0001f600"]
+    await created(graph, project, *strange)
+    await connected(graph, project, *(related("a", name, "z") for name in reversed(strange)))
+    for at in (None, FOREVER):
+        found = await graph.relations_of(project, strange, at=at)
+        assert [one.to for one in found] == strange, "by code points"
