@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
-from unstuck import Enqueued, HealthStatus, Unstuck, Worker
+from unstuck import Enqueued, HealthStatus, Job, Unstuck, Worker
 from unstuck_memory.embeddings.provider import Provider
 from unstuck_memory.embeddings.queue import QUEUE, EmbeddingQueue, embedding
 from unstuck_memory.embeddings.repair import Repair
@@ -66,6 +66,10 @@ class EmbeddingJobs:
             raise NotFound(f"project {project!r} has no entity {name!r}: create it, or look at its spelling")
         [answer] = await self._queue.add(found, self.provider.name, again=again)
         return answer
+
+    async def job_of(self, entity: Entity) -> Job | None:
+        """The job of this version; None if it has none yet, or none any more."""
+        return await self._queue.job_of(entity, self.provider.name)
 
     async def process_jobs(self, limit: int = 10) -> int:
         """Run up to ``limit`` jobs, 1 to 1,000, and answer how many ran. Once a minute, look for missing embeddings before."""

@@ -13,6 +13,7 @@ from unstuck import (
     ConfigError,
     Enqueued,
     Filter,
+    Job,
     Jobs,
     QueueOptions,
     Rate,
@@ -117,10 +118,15 @@ class EmbeddingQueue:
         """Enqueue the jobs of these versions; ``again`` starts those over that are finished."""
         calls = []
         for entity in entities:
-            key = f"{entity.uid} {entity.version} {model}"
-            task = self._task.options(key=key, priority=priority, again=again)
+            task = self._task.options(key=_key(entity, model), priority=priority, again=again)
             calls.append(task.call(Subject(entity.uid, model, entity.version)))
         return await (await self.jobs()).enqueue([call.job for call in calls])
+
+    async def job_of(self, entity: Entity, model: str) -> Job | None:
+        """The job of this version; None if it has none yet, or none any more."""
+        which = Filter(queue=QUEUE, key=_key(entity, model))
+        found = await (await self.jobs()).find(which, limit=1)
+        return found.jobs[0] if found.jobs else None
 
     async def completed(self, ids: Sequence[str]) -> set[str]:
         """Which of these jobs, a thousand at most, are completed."""
@@ -136,3 +142,7 @@ class EmbeddingQueue:
 
     async def close(self) -> None:
         await self.app.__aexit__()
+
+
+def _key(entity: Entity, model: str) -> str:
+    return f"{entity.uid} {entity.version} {model}"
