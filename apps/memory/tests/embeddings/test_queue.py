@@ -105,6 +105,7 @@ async def test_there_is_one_job_for_a_version_and_it_is_said_whether_it_is_new(q
     [new] = await queued.create("Bob")
     assert new.uid in {job.payload["subjects"]["entity_uid"] for job in (await queued.jobs()).values()}
     assert first.payload == {"subjects": {"entity_uid": ann.uid, "model": "m", "version": 1}}
+    assert first.key == f"{ann.uid} 1 m"
     assert "secret" not in str(queued.harness.rows("SELECT * FROM job"))
 
     await queued.queue.process_jobs(10)

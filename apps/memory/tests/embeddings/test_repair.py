@@ -153,6 +153,17 @@ async def test_a_pass_stops_while_the_queue_is_full_and_goes_on_where_it_stopped
     assert await covered(queued) == (9, 9)
 
 
+async def test_each_pass_begins_with_those_that_have_waited_longest(
+    queued: Queued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair, "PAGE", 2)
+    await unscheduled(queued, *(f"e{number}" for number in range(5)))
+    assert await passes(queued)
+    queued.harness.rows("DELETE FROM job")
+    assert await passes(queued)
+    assert len(await queued.jobs()) == 5
+
+
 async def test_a_version_whose_job_failed_does_not_hold_back_the_next_version(
     queued: Queued, server: EmbeddingServer
 ) -> None:

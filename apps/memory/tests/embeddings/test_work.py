@@ -142,12 +142,28 @@ async def test_what_was_stored_before_a_failure_is_done_and_asked_for_no_more(
     assert len(server.requests) == 2
 
     server.requests.clear()
-    await queued.create("fourth", "fifth", observations=many)
+    await queued.create("fourth", observations=many)
+    await queued.create("fifth", "sixth", observations=many[:100])  # which are one request
     server.always(bad_text("fifth", Refusal(400)))
     await queued.queue.process_jobs(10)
     assert sum(text.startswith("fourth: ") for text in server.texts) == 200
-    assert (await queued.states())["fourth"] == "completed"
-    assert (await queued.states())["fifth"] == "failed"
+    states = await queued.states()
+    assert (states["fourth"], states["fifth"], states["sixth"]) == ("completed", "failed", "completed")
+
+
+async def test_vectors_of_a_version_that_passed_while_they_were_made_are_not_kept(
+    queued: Queued, server: EmbeddingServer
+) -> None:
+    await queued.create("Ann", "Bob")
+    server.next(Stall())
+    working = asyncio.create_task(queued.queue.process_jobs(10))
+    await until_async(lambda: server.requests, 30, "the request")
+    await queued.memory.add_observations([more("Ann", "another")])
+    server.release()
+    await working
+    assert await queued.result("Ann", 1) == {"outcome": "superseded"}
+    assert (await queued.result("Bob"))["outcome"] == "embedded"
+    assert (await queued.memory.coverage()).embedded == 1
 
 
 async def test_a_429_spends_no_attempt_and_all_jobs_wait_as_long_as_it_says(
