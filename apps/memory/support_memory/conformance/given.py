@@ -158,9 +158,10 @@ async def coherent(graph: Graph, project: str) -> list[ArchiveRecord]:
                 or isinstance(earlier, RelationRecord)
             ), f"a gap between {earlier} and {later}"
     current = {entity.uid for entity in entities if entity.valid_to is None}
-    known = {entity.uid for entity in entities}
+    born = {entity.uid: entity.created_at for entity in entities}
     for edge in relations:
         ends = {edge.from_uid, edge.to_uid}
-        assert ends <= known, f"an end is missing: {edge}"
+        assert ends <= born.keys(), f"an end is missing: {edge}"
+        assert all(born[end] <= edge.valid_from for end in ends), f"it is older than an end: {edge}"
         assert edge.valid_to is not None or ends <= current, f"an end is archived: {edge}"
     return records
