@@ -133,12 +133,14 @@ class Client:
 
     async def _again(self, work: Callable[[AsyncSession], Awaitable[T]], patience: float) -> T:
         reconnected = False
+        deadline = asyncio.get_running_loop().time() + patience
         for tries in range(1, TRIES + 1):
             try:
                 return await self._once(work, patience)
             except GraphUnavailable as error:
                 once_more = lost(error.__cause__) and not reconnected
-                if tries == TRIES or not (once_more or rolled_back(error.__cause__)):
+                late = tries == TRIES or asyncio.get_running_loop().time() > deadline
+                if late or not (once_more or rolled_back(error.__cause__)):
                     raise
                 reconnected = reconnected or once_more
             except Moved as error:

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from types import TracebackType
 from typing import Self, TypeVar
 
+from unstuck import ConfigError, neo4j_url
 from unstuck_memory.archive_records import ArchiveRecord
-from unstuck_memory.errors import GraphUnavailable
+from unstuck_memory.errors import GraphUnavailable, SettingsError
 from unstuck_memory.graphs.neo4j import archive, purge, reading, search
 from unstuck_memory.graphs.neo4j import embeddings as vectors
 from unstuck_memory.graphs.neo4j.client import Client, Transaction
@@ -53,6 +54,10 @@ class Neo4jGraph:
         self._models: Models | None = None
 
     async def __aenter__(self) -> Self:
+        try:
+            neo4j_url(self._uri, what="the graph's address")  # the driver's message would repeat a password
+        except ConfigError as error:
+            raise SettingsError(str(error)) from None
         self._opened = Client(self._uri, self._auth, self._database)
         self._models = Models(self._opened)
         return self

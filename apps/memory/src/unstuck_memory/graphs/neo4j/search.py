@@ -9,6 +9,7 @@ from typing import Any
 from unstuck_memory.graphs.neo4j.client import Client, KnownModel
 from unstuck_memory.vectors import KeywordHit, Vector, VectorHit
 
+COUNTED = 10_000  # entities that have a word: of a more frequent one the weight is nearly nothing
 EXACT = 2_000  # vectors: in a project that has not more, all are compared exactly
 REACH = 100  # vectors that the index gives at first
 FARTHEST = 6_400  # that it gives at most; what then lacks is searched for exactly
@@ -32,6 +33,7 @@ async def keyword(
         project=project,
         words=[{"phrase": phrase(word), "terms": len(_TERMS.findall(word))} for word in asked],
         query=" ".join(map(phrase, asked)),
+        counted=COUNTED,
         limit=limit,
         types=None if types is None else list(types),
     )

@@ -1,6 +1,6 @@
 // export_entities: all versions of some entities, in order of their uids, from one moment: the lock keeps writers out.
 MATCH (i:EntityId)
-USING INDEX i:EntityId(project, uid)
+USING INDEX SEEK i:EntityId(project, uid)
 WHERE i.project = $project AND i.uid > $after
 WITH i ORDER BY i.project, i.uid LIMIT $limit
 SET i.name = i.name

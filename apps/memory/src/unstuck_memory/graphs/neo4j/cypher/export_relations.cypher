@@ -1,6 +1,6 @@
 // export_relations: all versions of the relations that begin at some entities, from one moment.
 MATCH (i:EntityId)
-USING INDEX i:EntityId(project, uid)
+USING INDEX SEEK i:EntityId(project, uid)
 WHERE i.project = $project AND i.uid > $after
 WITH i ORDER BY i.project, i.uid LIMIT $limit
 SET i.name = i.name

@@ -1,5 +1,5 @@
 // without_embeddings_in: those of one project.
 MATCH (e:Entity)
-USING INDEX e:Entity(project, missing_{number})
+USING INDEX SEEK e:Entity(project, missing_{number})
 WHERE e.project = $project AND e.missing_{number} > $after
 RETURN {entity} AS found ORDER BY e.project, e.missing_{number} LIMIT $limit
