@@ -12,7 +12,7 @@ from unstuck_memory.search import SearchAnswer
 from unstuck_memory.values import Entity
 from unstuck_memory.vectors import Chunk, Embedding, Model
 
-from support_memory.conformance.given import MODEL, vector
+from support_memory.conformance.given import MODEL, chunk, vector
 
 
 class Placed:
@@ -49,14 +49,16 @@ class Placed:
 
 async def place(graph: Graph, entity: Entity, whole: float, *observations: float) -> None:
     """Give an entity vectors at these cosines with every question of :class:`Placed`."""
+    await place_all(graph, [entity], whole, *observations)
+
+
+async def place_all(graph: Graph, entities: Sequence[Entity], whole: float, *observations: float) -> None:
+    """Give each of them such vectors."""
     await graph.use_model(MODEL)
-    chunks = [Chunk(f"{entity.name} {entity.version}".encode().ljust(32, b"-"), vector(whole))]
-    chunks += [
-        Chunk(f"{entity.name} {entity.version} {at}".encode().ljust(32, b"-"), vector(cosine), at)
-        for at, cosine in enumerate(observations)
-    ]
-    embedding = Embedding(entity.uid, entity.version, 1, MODEL, tuple(chunks))
-    assert await graph.store_embeddings([embedding]) == [True]
+    chunks = [chunk(vector(whole), f"{whole}")]
+    chunks += [chunk(vector(cosine), f"{cosine}", at) for at, cosine in enumerate(observations)]
+    embeddings = [Embedding(one.uid, one.version, 1, MODEL, tuple(chunks)) for one in entities]
+    assert all(await graph.store_embeddings(embeddings))
 
 
 async def embed_all(graph: Graph, provider: Provider, entities: Sequence[Entity]) -> None:

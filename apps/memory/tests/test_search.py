@@ -2,10 +2,11 @@
 
 import pytest
 from support_memory.conformance.given import changed, created, more, new
-from support_memory.searching import Placed, embed_all, found, place
+from support_memory.searching import Placed, embed_all, found, place, place_all
 from unstuck_memory.embeddings.providers import open_provider
 from unstuck_memory.graphs.sqlite import SqliteGraph
 from unstuck_memory.search import Search
+from unstuck_memory.search_words import words_of
 
 pytestmark = pytest.mark.anyio
 
@@ -65,16 +66,18 @@ async def test_each_mode_scores_by_its_part_and_hybrid_by_the_weighted_mean(
 async def test_one_word_by_chance_does_not_beat_the_right_meaning(
     file_graph: SqliteGraph, search: Search
 ) -> None:
-    """By ranks it would: the wrong one is the first by words, and the second by meaning."""
+    """By ranks it would: the wrong one is the first by words, and the second by meaning. So it would if its word had its full share."""
     await created(file_graph, "default", *FILLERS)
     wrong, right = await created(
         file_graph, "default", new("wrong", "coral reef diving"), new("right", "resin of old trees")
     )
     await place(file_graph, wrong, 0.3, 0.35)
-    await place(file_graph, right, 0.4, 0.6)
-    answer = await search.find("which petrified sap resembles coral jewellery")
+    await place(file_graph, right, 0.3, 0.4)
+    query = "which petrified sap resembles coral jewellery"
+    answer = await search.find(query)
     assert found(answer)[:2] == ["right", "wrong"]
-    assert answer.hits[1].keyword
+    [hit] = await file_graph.keyword("default", words_of(query), 5)
+    assert 0.6 * 0.35 + 0.4 * hit.score > 0.6 * 0.4
 
 
 async def test_words_find_what_is_far_away_by_its_meaning_with_its_true_cosine(
@@ -82,8 +85,7 @@ async def test_words_find_what_is_far_away_by_its_meaning_with_its_true_cosine(
 ) -> None:
     """A number that means nothing to a model, among more entities that are near than are looked at."""
     crowd = await created(file_graph, "default", *(new(f"near {number}") for number in range(60)))
-    for entity in crowd:
-        await place(file_graph, entity, 0.3)
+    await place_all(file_graph, crowd, 0.3)
     [code] = await created(file_graph, "default", new("code", "policy 88120"))
     await place(file_graph, code, 0.1, 0.2)
     first = (await search.find("88120", limit=1)).hits[0]
@@ -91,13 +93,24 @@ async def test_words_find_what_is_far_away_by_its_meaning_with_its_true_cosine(
     assert first.semantic == pytest.approx(0.2, abs=1e-4)
 
 
+async def test_words_that_very_many_have_bring_nobody_forward_whose_meaning_is_far(
+    file_graph: SqliteGraph, search: Search
+) -> None:
+    near = await created(file_graph, "default", *(new(f"near {number}") for number in range(30)))
+    await place_all(file_graph, near, 0.3)
+    far = await created(file_graph, "default", *(new(f"far {number}", "amber") for number in range(300)))
+    await place_all(file_graph, far, -0.9)
+    answer = await search.find("amber rings")
+    assert all(name.startswith("near") for name in found(answer))
+    assert [hit.semantic for hit in answer.hits] == pytest.approx([0.3] * 10, abs=1e-4)
+
+
 async def test_what_was_just_written_is_found_by_words_at_once(
     file_graph: SqliteGraph, search: Search
 ) -> None:
     """Also before its vectors are there, among others that have theirs; and never by what it said before."""
     crowd = await created(file_graph, "default", *(new(f"near {number}") for number in range(40)))
-    for entity in crowd:
-        await place(file_graph, entity, 0.5)
+    await place_all(file_graph, crowd, 0.5)
     [ann] = await created(file_graph, "default", new("Ann", "bought a zither"))
     hit = (await search.find("zither", limit=1)).hits[0]
     assert (hit.entity.name, hit.semantic) == ("Ann", None)
@@ -114,14 +127,10 @@ async def test_types_and_project_are_applied_before_the_limit(
     file_graph: SqliteGraph, search: Search, mode: str
 ) -> None:
     for kind, cosine in (("near", 0.9), ("far", 0.1)):
-        for entity in await created(
-            file_graph, "default", *(new(f"{kind} {number}", "amber", kind=kind) for number in range(30))
-        ):
-            await place(file_graph, entity, cosine)
-    for entity in await created(
-        file_graph, "other", *(new(f"alien {number}", "amber") for number in range(3))
-    ):
-        await place(file_graph, entity, 0.95)
+        made = (new(f"{kind} {number}", "amber", kind=kind) for number in range(30))
+        await place_all(file_graph, await created(file_graph, "default", *made), cosine)
+    aliens = (new(f"alien {number}", "amber") for number in range(3))
+    await place_all(file_graph, await created(file_graph, "other", *aliens), 0.95)
     answer = await search.find("amber", mode=mode, limit=5, entity_types=["far", "unknown"])  # type: ignore[arg-type]
     assert {hit.entity.entity_type for hit in answer.hits} == {"far"}
     assert len(answer.hits) == 5

@@ -67,7 +67,8 @@ async def test_a_provider_that_cannot_be_reached_costs_only_the_meaning(graph: S
 async def test_a_provider_that_is_too_slow_is_not_waited_for(graph: SqliteGraph) -> None:
     provider = Placed()
     provider.stalled = asyncio.Event()
-    answer = await Search(graph, provider, "default", patience=0.05).find("beryl")
+    async with asyncio.timeout(20):
+        answer = await Search(graph, provider, "default", patience=0.05).find("beryl")
     assert (found(answer), answer.reason) == (["Bob"], "query_embedding_failed")
     assert provider.calls == ["beryl"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from support_memory.conformance.given import changed, created, new
-from support_memory.searching import Placed, found, place
+from support_memory.searching import Placed, found, place_all
 from unstuck_memory.cursors import made
 from unstuck_memory.errors import InvalidInput
 from unstuck_memory.graphs.sqlite import SqliteGraph
@@ -26,9 +26,9 @@ async def search(file_graph: SqliteGraph) -> Search:
             for number in range(MANY)
         ),
     )
-    for number, entity in enumerate(entities):
-        if number % 5:
-            await place(file_graph, entity, (number % 7) / 10)
+    for cosine in range(7):
+        some = [entity for number, entity in enumerate(entities) if number % 5 and number % 7 == cosine]
+        await place_all(file_graph, some, cosine / 10)
     return Search(file_graph, Placed(), "default")
 
 
@@ -73,11 +73,16 @@ async def test_what_is_written_meanwhile_brings_nothing_twice(
 
 
 async def test_a_search_ends_after_a_thousand_hits(file_graph: SqliteGraph) -> None:
-    await created(file_graph, "default", *(new(f"e{number}", "amber") for number in range(1000)))
-    await created(file_graph, "default", *(new(f"f{number}", "amber") for number in range(100)))
-    search = Search(file_graph, None, "default")
-    pages = await _pages(search, 600)
-    assert [len(page) for page in pages] == [600, 400]
+    for kind in "ef":
+        some = await created(
+            file_graph, "default", *(new(f"{kind}{number}", "amber") for number in range(600))
+        )
+        await place_all(file_graph, some, 0.5)
+    search = Search(file_graph, Placed(), "default")
+    modes: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
+    for mode in modes:
+        pages = await _pages(search, 700, mode=mode)
+        assert [len(page) for page in pages] == [700, 300], mode
 
 
 async def test_a_cursor_of_another_question_is_refused(search: Search) -> None:

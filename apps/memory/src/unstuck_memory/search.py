@@ -84,8 +84,6 @@ class _Position(Struct, array_like=True):
 
     mode: Mode
     reason: Reason | None
-    unknown: float
-    """The cosine that entities without vectors count with."""
     rank: int = 0
     score: float = 0.0
     uid: str = ""
@@ -196,7 +194,7 @@ class Search:
             near = await self._graph.nearest(
                 self.project, meaning.model, meaning.vector, depth, types=asked.types
             )
-            unknown = after.unknown if after else near[:UNKNOWN][-1].score if near else 0.0
+            unknown = near[:UNKNOWN][-1].score if near else 0.0
             seen = {hit.uid for hit in near}
             if others := [uid for uid in first if uid not in seen]:
                 near += await self._graph.compare(self.project, meaning.model, meaning.vector, others)
@@ -223,7 +221,7 @@ class Search:
             provider=self._provider.kind if self._provider else None,
             model=meaning.model.name if meaning.model else None, dropped=len(low),
         )  # fmt: skip
-        return found, answer, after or _Position(mode, meaning.reason, unknown)
+        return found, answer, after or _Position(mode, meaning.reason)
 
     async def _by_words(self, asked: _Asked, *, needed: bool = True) -> dict[str, float]:
         """The keyword parts of entities, the best first."""
