@@ -73,11 +73,12 @@ async def test_what_is_written_meanwhile_brings_nothing_twice(
 
 
 async def test_a_search_ends_after_a_thousand_hits(file_graph: SqliteGraph) -> None:
-    for kind in "ef":
+    for kind, words in (("words", "amber"), ("both", "amber"), ("meaning", "resin")):
         some = await created(
-            file_graph, "default", *(new(f"{kind}{number}", "amber") for number in range(600))
+            file_graph, "default", *(new(f"{kind} {number}", words) for number in range(600))
         )
-        await place_all(file_graph, some, 0.5)
+        if kind != "words":
+            await place_all(file_graph, some, 0.5)
     search = Search(file_graph, Placed(), "default")
     modes: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
     for mode in modes:
