@@ -147,8 +147,8 @@ async def test_what_was_stored_before_a_failure_is_done_and_asked_for_no_more(
     server.always(bad_text("fifth", Refusal(400)))
     await queued.queue.process_jobs(10)
     assert sum(text.startswith("fourth: ") for text in server.texts) == 200
-    states = await queued.states()
-    assert (states["fourth"], states["fifth"], states["sixth"]) == ("completed", "failed", "completed")
+    found = await queued.states()
+    assert (found["fourth"], found["fifth"], found["sixth"]) == ("completed", "failed", "completed")
 
 
 async def test_vectors_of_a_version_that_passed_while_they_were_made_are_not_kept(
