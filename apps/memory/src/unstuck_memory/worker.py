@@ -1,4 +1,4 @@
-"""The app of a memory's worker: ``unstuck worker unstuck_memory.worker:app``. It is configured by the environment."""
+"""The app of a memory's worker: ``unstuck worker unstuck_memory.worker:app``. Environment and settings file configure it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from unstuck import Unstuck
-from unstuck_memory import settings
+from unstuck_memory import settings, settings_file
 from unstuck_memory.embeddings.jobs import EmbeddingJobs
 from unstuck_memory.embeddings.provider import Provider
 from unstuck_memory.graph import Graph
@@ -28,5 +28,6 @@ def worker_app(graph: Graph, provider: Provider, store: str) -> Unstuck:
     return jobs.app
 
 
+settings_file.apply()
 _settings = settings.load()
 app = worker_app(_settings.graph(), settings.provider(), _settings.jobs_at)
