@@ -49,7 +49,7 @@ class Answer:
         self.facts = facts
         self._lists: dict[str, list[Any]] = {name: [] for name in lists}
         self._lines: list[str] = []
-        cursors = 2 * cursor + 60 if cursor else 0  # in the data, and in the text
+        cursors = 2 * cursor + 40 if cursor else 0  # in the data, and in the text
         self.room = budget - ENVELOPE - cursors - cost(facts) - cost(self._lists)
 
     @property

@@ -99,7 +99,8 @@ def _entities(
         )
         if part is None or (part.rest is not None and number):
             return number
-        answer.add("entities", part.value, part.text)
+        added = answer.add("entities", part.value, part.text)
+        assert added
         if part.rest is not None:
             return part.rest
     return len(page.entities)

@@ -11,7 +11,7 @@ from msgspec import Struct, to_builtins
 from unstuck_memory.mcp.answer import Answer, cost
 from unstuck_memory.values import Entity, Relation
 
-BEHIND = 120  # characters for what is said about observations that are left out
+BEHIND = 100  # characters for what is said about observations that are left out
 SHORTEST = 40  # characters of an observation that are worth being shown
 
 
@@ -43,10 +43,12 @@ def entity_part(
     force: bool,
 ) -> Part | None:
     """The entity from ``start`` on. None if it does not fit; with ``force``, at least a piece of an observation is shown."""
-    value = {"name": entity.name, "entityType": entity.entity_type} | facts
     shown: list[str] = []
+    value = {"name": entity.name, "entityType": entity.entity_type} | facts | {"observations": shown}
     lines = [title]
     room -= cost(value, title) + BEHIND
+    if room < 0:
+        return None
     at, character = start.observation, start.character
     while at < len(entity.observations):
         text = entity.observations[at]
@@ -66,7 +68,6 @@ def entity_part(
         if character == len(entity.observations[at]):
             at, character = at + 1, 0
     lines += map(_line, shown)
-    value["observations"] = shown
     if start.observation:
         value["observationsBefore"] = start.observation
     rest = Cut(at, character) if at < len(entity.observations) else None

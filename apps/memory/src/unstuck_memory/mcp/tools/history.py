@@ -89,7 +89,8 @@ def _versions(answer: Answer, versions: Sequence[Entity], place: Place) -> Place
             if answer.empty:
                 raise AnswerTooSmall(answer.budget)
             return Place(number)
-        answer.add("entities", part.value, part.text)
+        added = answer.add("entities", part.value, part.text)
+        assert added
         if part.rest is not None:
             return Place(number, part.rest)
         cut = WHOLE

@@ -25,7 +25,6 @@ from unstuck_memory.mcp.tools.fields import (
 from unstuck_memory.search import SEMANTIC_WEIGHT, SearchAnswer, SearchHit
 
 LIMIT = 10
-CURSOR = 200  # characters
 WHY = {
     "embedding_service_not_configured": "no provider of embeddings is configured",
     "query_embedding_failed": "the provider gave no vector for the query in time",
@@ -112,7 +111,8 @@ async def _shown(served: Served, found: SearchAnswer, *, names_only: bool) -> Ca
         names = {hit.entity.name for hit in hits}
         relations = list((await served.memory.open_nodes(sorted(names))).relations)
         relations.sort(key=lambda one: -((one.from_ in names) + (one.to in names)))
-    answer = Answer(served.budget, "entities", "relations", cursor=CURSOR, **_facts(found))
+    longest = max((len(hit.cursor) for hit in hits), default=0)
+    answer = Answer(served.budget, "entities", "relations", cursor=longest, **_facts(found))
     answer.say(_how(found))
     kept = answer.room // 3 if relations else 0
     shown = 0
@@ -154,7 +154,6 @@ def _add(answer: Answer, hit: SearchHit, share: int, *, names_only: bool) -> boo
 def _facts(found: SearchAnswer) -> dict[str, Any]:
     facts = {
         "searchType": found.mode,
-        "requestedType": found.requested,
         "fallbackReason": found.reason,
         "provider": found.provider,
         "coverage": to_builtins(found.coverage),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from mcp_types import CallToolResult
 
@@ -27,8 +28,8 @@ class Status(Answered, frozen=True, kw_only=True):
     project: str
     entities: int
     relations: int
-    embedded: int | None
-    queue: dict[str, int] | None
+    embedded: int | None = None
+    queue: dict[str, int] | None = None
     health: str
     provider: str
     worker_alive: bool
@@ -56,6 +57,7 @@ async def memory_status(served: Served, _: Nothing) -> CallToolResult:
             f"{missing} entities have no embedding, and no worker is alive: search finds them by keyword only"
         )
     provider = served.jobs.provider
+    known: dict[str, Any] = {"embedded": coverage.embedded if coverage else None, "queue": queue}
     answer = Answer(
         served.budget,
         "problems",
@@ -63,13 +65,12 @@ async def memory_status(served: Served, _: Nothing) -> CallToolResult:
         entities=size.entities,
         relations=size.relations,
         archived=size.archived,
-        embedded=coverage.embedded if coverage else None,
-        queue=queue,
         health=health,
         provider=provider.kind,
         model=provider.name,
         worker_alive=bool(workers),
         workers=workers,
+        **{name: value for name, value in known.items() if value is not None},
     )
     answer.say(
         f"project {served.memory.project}: {size.entities} entities, {size.relations} relations, {size.archived} archived versions"
