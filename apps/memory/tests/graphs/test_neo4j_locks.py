@@ -9,7 +9,7 @@ import pytest
 from neo4j.exceptions import ClientError, ConstraintError
 from support.neo4j import GRAPH, Neo4j
 from support.waiting import until_async
-from support_memory.conformance.given import changed, connected, created, names, new, one, related
+from support_memory.conformance.given import changed, connected, created, more, names, new, one, related
 from support_memory.places import Place
 from unstuck_memory.errors import GraphUnavailable
 from unstuck_memory.graph import Graph
@@ -55,19 +55,26 @@ async def _until_waiting(driver: neo4j.AsyncDriver, count: int) -> None:
     await until_async(waiting, 30, f"{count} transactions to wait for a lock")
 
 
+@pytest.mark.parametrize("way", ["create", "add"])
 async def test_a_change_is_made_of_what_the_one_before_it_left(
-    graph: Graph, driver: neo4j.AsyncDriver, project: str
+    graph: Graph, driver: neo4j.AsyncDriver, project: str, way: str
 ) -> None:
     """What was read before the lock was granted is out of date, and so is the time."""
     await created(graph, project, new("Ann", "a"))
     async with _holding(driver, project, "Ann") as tx:
-        change = asyncio.create_task(changed(graph, project, "Ann", "b"))
+        call = (
+            created(graph, project, new("Ann", "b"))
+            if way == "create"
+            else graph.add_observations(project, [more("Ann", "b")])
+        )
+        change = asyncio.create_task(call)
         await _until_waiting(driver, 1)
         text = "MATCH (e:Entity {project: $project}) SET e.observations = ['x'], e.version = 7, e.valid_from = timestamp()"
         await (await tx.run(text, project=project)).consume()
         before = await graph.now()
         await tx.commit()
-    entity = await change
+    await change
+    entity = await one(graph, project, "Ann")
     assert (entity.version, entity.observations) == (8, ("x", "b"))
     assert entity.valid_from >= before
 
@@ -97,8 +104,8 @@ async def test_four_write_and_the_others_wait_outside_of_any_transaction(
     await created(graph, project, new("Ann"))
     async with _holding(driver, project, "Ann") as tx:
         changes = [asyncio.create_task(changed(graph, project, "Ann", str(number))) for number in range(10)]
-        await _until_waiting(driver, client_module.WRITES)
-        assert await _count(driver, OPEN) == client_module.WRITES + 1
+        await _until_waiting(driver, 4)
+        assert await _count(driver, OPEN) == 4 + 1
         assert names(await graph.list_entities(project, 10)) == ["Ann"], "reading waits for nobody"
         await tx.commit()
     await asyncio.gather(*changes)

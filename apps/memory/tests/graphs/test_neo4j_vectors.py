@@ -18,7 +18,7 @@ from support_memory.places import Place
 from unstuck_memory.graph import Graph
 from unstuck_memory.graphs.neo4j import search
 from unstuck_memory.values import Entity
-from unstuck_memory.vectors import Embedding, Vector
+from unstuck_memory.vectors import Embedding, Model, Vector
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
@@ -93,6 +93,25 @@ async def test_the_index_is_asked_for_more_until_enough_is_right(
         assert {hit.uid for hit in hits} <= {entity.uid for entity in far}
 
 
+async def test_a_database_that_was_emptied_takes_models_of_other_dimensions(
+    graph: Graph, graph_server: Neo4j, place: Place, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its indexes are still there, and numbers of models are given again."""
+    first, second = Model(f"{project} first", 3), Model(f"{project} second", 4)
+    await graph.use_model(first)
+    [ann] = await created(graph, project, "Ann")
+    await embed(graph, ann, vector(dimension=3), model=first)
+    graph_server.execute("MATCH (m:EmbeddingModel {name: $name}) DELETE m", name=first.name)
+
+    monkeypatch.setattr(search, "EXACT", 0)
+    async with place.graph() as later:
+        await later.use_model(second)
+        [bob] = await created(later, project, "Bob")
+        await embed(later, bob, vector(dimension=4), model=second)
+        hits = await later.nearest(project, second, vector(dimension=4), 1)
+        assert [hit.uid for hit in hits] == [bob.uid]
+
+
 async def test_a_vector_leaves_the_index_with_the_last_current_version_that_has_it(
     graph: Graph, graph_server: Neo4j, project: str
 ) -> None:
@@ -109,6 +128,17 @@ async def test_a_vector_leaves_the_index_with_the_last_current_version_that_has_
     assert _kept(graph_server, alone) == [(False, True)]
     await graph.delete_entities(project, ["Ann", "Bob"])
     assert _kept(graph_server, both) == [(False, False)]
+
+
+async def test_a_text_has_the_vector_that_it_got_last(graph: Graph, project: str) -> None:
+    """A model that changed behind its name, say."""
+    await graph.use_model(MODEL)
+    [ann] = await created(graph, project, "Ann")
+    for fence, cosine in ((1, 0.5), (2, 0.25)):
+        chunks = (chunk(vector(cosine), f"{project} text"),)
+        stored = Embedding(uid=ann.uid, version=1, fence=fence, model=MODEL, chunks=chunks)
+        assert await graph.store_embeddings([stored]) == [True]
+        assert [round(hit.score, 4) for hit in await graph.nearest(project, MODEL, vector(), 5)] == [cosine]
 
 
 async def test_a_purge_deletes_vectors_that_nobody_has_had_for_as_long(
