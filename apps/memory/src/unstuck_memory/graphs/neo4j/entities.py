@@ -28,12 +28,13 @@ async def create_entities(tx: Transaction, project: str, entities: Sequence[NewE
     names = sorted({entity.name for entity in entities})
     takers = [{"name": name, "uid": str(uuid4())} for name in names]
     taken: dict[str, str] = dict(await tx.rows("take_names", project=project, takers=takers))
-    found = await _find(tx, project, names)
-    [[now]] = await tx.rows("now")
+    found = await _find(tx, project, [name for name in names if name not in taken])
     wanted = [{"name": name, "folded": folded(name)} for name in taken]
-    before = dict(zip(taken, await tx.rows("find_taken", project=project, names=wanted), strict=True))
+    answers = await tx.rows("find_taken", project=project, names=wanted)
+    before = dict(zip(taken, answers, strict=True))
+    now = max([found.now, *(at for _, _, at in answers)])
     drafted = drafts.drafted(found.entities.values())
-    items = drafts.creating(drafted, entities, {name: similar for name, (_, similar) in before.items()})
+    items = drafts.creating(drafted, entities, {name: similar for name, (_, similar, _) in before.items()})
     current = {}
     for name, draft in drafted.items():
         if draft.before is None:

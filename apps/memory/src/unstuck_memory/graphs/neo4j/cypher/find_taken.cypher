@@ -1,5 +1,5 @@
 // find_taken: of names that were just taken, in order, until when somebody had each before, and the first name that differs only in
-// case or spaces.
+// case or spaces; and the time.
 UNWIND range(0, size($names) - 1) AS place
 WITH place, $names[place] AS taken
 CALL (taken) {
@@ -13,4 +13,4 @@ CALL (taken) {
   WHERE o.project = $project AND o.folded = taken.folded
   RETURN min(o.name) AS similar
 }
-RETURN free, similar ORDER BY place
+RETURN free, similar, {now} ORDER BY place
