@@ -23,6 +23,7 @@ def search(file_graph: SqliteGraph, provider: Placed) -> Search:
     return Search(file_graph, provider, "default")
 
 
+@pytest.mark.accepts("T12")
 async def test_each_mode_scores_by_its_part_and_hybrid_by_the_weighted_mean(
     file_graph: SqliteGraph, search: Search
 ) -> None:
@@ -105,6 +106,19 @@ async def test_words_that_very_many_have_bring_nobody_forward_whose_meaning_is_f
     assert [hit.semantic for hit in answer.hits] == pytest.approx([0.3] * 10, abs=1e-4)
 
 
+async def test_a_word_that_very_many_have_is_left_out_if_others_find_something(
+    file_graph: SqliteGraph, search: Search
+) -> None:
+    """It would take most of the time and tell little."""
+    for first in (0, 800):
+        crowd = (new(f"e{number}", "common") for number in range(first, first + 800))
+        await created(file_graph, "default", *crowd)
+    await created(file_graph, "default", new("rare", "common zither"))
+    assert found(await search.find("common zither", mode="keyword")) == ["rare"]
+    assert len((await search.find("common", mode="keyword")).hits) == 10
+    assert len((await search.find("common unicorn", mode="keyword")).hits) == 10
+
+
 async def test_what_was_just_written_is_found_by_words_at_once(
     file_graph: SqliteGraph, search: Search
 ) -> None:
@@ -122,6 +136,7 @@ async def test_what_was_just_written_is_found_by_words_at_once(
     assert "Ann" not in found(await search.find("sold"))
 
 
+@pytest.mark.accepts("T12")
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
 async def test_types_and_project_are_applied_before_the_limit(
     file_graph: SqliteGraph, search: Search, mode: str
