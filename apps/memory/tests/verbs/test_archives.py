@@ -1,6 +1,7 @@
 """The verbs export and import."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -67,16 +68,16 @@ def test_an_archive_that_was_cut_is_refused_as_a_whole(lived_in: Command, tmp_pa
 def test_export_replaces_no_device_and_leaves_nothing_behind_when_it_fails(
     lived_in: Command, tmp_path: Path
 ) -> None:
+    os.mkfifo(tmp_path / "pipe")  # which stands for /dev/null: root would replace that
     before = sorted(tmp_path.iterdir())
-    assert "/dev/null is not a file: name a file, or write - for standard output" in lived_in.bad(
-        "export", "/dev/null"
-    )
+    wrong = "pipe is not a file: name a file, or write - for standard output"
+    assert wrong in lived_in.bad("export", str(tmp_path / "pipe"))
     assert "is not a file" in lived_in.bad("export", str(tmp_path))
     assert "there is no folder" in lived_in.bad("export", str(tmp_path / "none" / "file"))
     assert "project 'other' is unknown" in lived_in.bad(
         "export", str(tmp_path / "file"), "--project", "other"
     )
-    assert sorted(tmp_path.iterdir()) == before
+    assert (sorted(tmp_path.iterdir()), (tmp_path / "pipe").is_fifo()) == (before, True)
 
 
 @pytest.mark.parametrize(

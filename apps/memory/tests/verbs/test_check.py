@@ -116,6 +116,15 @@ def test_settings_out_of_range_fail_without_their_secrets(lived_in: Command, env
     assert answer.exit_code == 1 or answer.stderr.count("\n") == 1
 
 
+@pytest.mark.accepts("T19")
+def test_no_error_of_any_verb_repeats_a_secret(lived_in: Command) -> None:
+    graph, key, queue, _ = SECRETS
+    assert "has no entity '[hidden]'" in lived_in.bad("show", key, OPENAI_API_KEY=key)
+    assert "no entity '[hidden]'" in lived_in.bad("repair", graph, EMBED_JOB_DATABASE_PASSWORD=graph)
+    jobs = f"postgresql://ann:{queue}%2F@127.0.0.1:1/jobs"
+    assert "no entity '[hidden]'" in lived_in.bad("repair", f"{queue}/", UNSTUCK_MEMORY_JOBS=jobs)
+
+
 def test_check_fails_if_no_worker_would_start(lived_in: Command) -> None:
     (lived_in.folder / "settings.toml").write_text("")
     answer = lived_in("check")

@@ -10,18 +10,35 @@ from pathlib import Path
 
 import apsw
 import pytest
-from support.waiting import until
 from support_memory.command import COMMAND, run
+from support_memory.embedding_server import EmbeddingServer, Refusal
 from support_memory.verbs import ANN, Command
 from unstuck_memory.graphs.sqlite import connection
 
 LINE = json.dumps({"type": "entity"} | ANN) + "\n"
 
 
-def started(home: Path, *args: str) -> subprocess.Popen[str]:
-    env = os.environ | {"XDG_DATA_HOME": str(home), "UNSTUCK_MEMORY_EMBEDDINGS": "mock"}
+WAITING = """
+from unstuck_memory.cli import main
+from unstuck_memory.graphs.sqlite import connection
+
+class Told(connection._Patience):
+    def __call__(self, tries):
+        if tries == 0:
+            print("waits for a lock", flush=True)
+        return super().__call__(tries)
+
+connection._Patience = Told
+main()
+"""
+
+
+def started(command: Command, *args: str | Path) -> subprocess.Popen[str]:
+    env = os.environ | {
+        "XDG_DATA_HOME": str(command.home), "UNSTUCK_MEMORY_EMBEDDINGS": "mock", "TMPDIR": str(command.home),
+    }  # fmt: skip
     return subprocess.Popen(
-        [COMMAND, *args], env=env, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        args, env=env, cwd=command.home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )  # fmt: skip
 
 
@@ -36,23 +53,21 @@ def test_the_first_start_needs_no_settings_and_wrong_input_is_one_line(tmp_path:
     assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (2, "", 1)
 
 
-def test_an_interrupted_verb_ends_at_once_in_silence(lived_in: Command) -> None:
-    child = started(lived_in.home, "import", "-")
+def test_an_interrupted_verb_ends_at_once_and_cleans_up(lived_in: Command) -> None:
+    before = sorted(lived_in.home.iterdir())
+    child = started(lived_in, sys.executable, "-c", WAITING, "import", "-")
     assert child.stdin is not None
+    assert child.stdout is not None
     with closing(apsw.Connection(str(lived_in.folder / "graph.db"))) as file:
-        file.execute("BEGIN IMMEDIATE")  # so that it waits for the lock, in a thread
+        file.execute("BEGIN IMMEDIATE")  # for longer than anybody waits for the process
         child.stdin.write(LINE.replace("Ann", "Bob"))
         child.stdin.close()
         child.stdin = None
-        until(lambda: has_open(child.pid, "graph.db"), 60, "the graph is open")
+        assert child.stdout.readline() == "waits for a lock\n"
         child.send_signal(signal.SIGINT)
-        out, error = child.communicate(timeout=40)
-    assert (child.returncode, out, error) == (1, "", "")
+        assert child.communicate(timeout=40) == ("", "")
+    assert (child.returncode, sorted(lived_in.home.iterdir())) == (1, before)
     assert "has no entity 'Bob'" in lived_in.bad("show", "Bob")
-
-
-def has_open(pid: int, name: str) -> bool:
-    return any(os.path.realpath(link).endswith(name) for link in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def test_a_graph_that_stays_locked_is_reported(lived_in: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,12 +79,21 @@ def test_a_graph_that_stays_locked_is_reported(lived_in: Command, monkeypatch: p
 
 def test_a_reader_that_leaves_is_no_trouble(lived_in: Command) -> None:
     lived_in.store(*[ANN | {"name": f"Ann {number}", "observations": ["x" * 9000]} for number in range(50)])
-    child = started(lived_in.home, "export", "-")
+    child = started(lived_in, COMMAND, "export", "-")
     assert child.stdout is not None
     assert child.stdout.readline().startswith('{"format":"unstuck-memory"')
     child.stdout.close()
     child.stdout = None
     assert child.communicate(timeout=60)[1] == ""
+
+
+def test_what_goes_wrong_is_printed_once_and_not_logged(lived_in: Command, server: EmbeddingServer) -> None:
+    lived_in.embed()
+    server.always(Refusal(500, message="no vectors today"))
+    hosted = {"UNSTUCK_MEMORY_EMBEDDINGS": "openai", "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "key"}
+    found = run(lived_in.home, "search", "cello", **hosted)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "not by hybrid search: the provider gave no vector for the query in time" in found.stdout
 
 
 def test_help_of_the_command_imports_no_verb_and_that_of_each_verb_fits() -> None:
