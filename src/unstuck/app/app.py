@@ -17,7 +17,8 @@ from unstuck.app.sync import portal
 from unstuck.app.sync_jobs import SyncJobs
 from unstuck.app.task import BatchDecorator, Decorator, QueueOptions, Task, TaskFunction, TaskOptions
 from unstuck.config.checks import queue_name, shown, task_name, whole
-from unstuck.config.policy import Policy, Retry, must_agree
+from unstuck.config.policy import Policy, must_agree
+from unstuck.config.retry import Retry
 from unstuck.operations.jobs import Jobs
 from unstuck.operations.new_job import retry_policy
 from unstuck.operations.store_urls import store_url
@@ -301,7 +302,9 @@ class Unstuck:
                 "make them agree, or give it a queue of its own"
             )
         must_agree(self.queues | {queue: policy})
-        handler = Handler(function, named, batch=batch, isolate=isolate, stall=stall, strict=strict)
+        handler = Handler(
+            function, named, batch=batch, isolate=isolate, stall=stall, strict=strict, errors=tries.errors
+        )
         task: Task[Any, Any] = TaskFunction(self, handler, queue, policy, tries, timeout)
         self.queues[queue] = policy
         self.tasks[named] = task

@@ -27,7 +27,8 @@ from unstuck.app.handle import Handle, SyncHandle
 from unstuck.app.handler import Handler
 from unstuck.config.checks import LONGEST_LEASE, number
 from unstuck.config.job_options import Options
-from unstuck.config.policy import Policy, Rate, Retry
+from unstuck.config.policy import Policy, Rate
+from unstuck.config.retry import Retry
 from unstuck.operations.new_job import new_job
 from unstuck.protocol.job import Json, NewJob
 from unstuck.text.durations import Seconds, in_seconds

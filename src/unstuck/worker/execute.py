@@ -78,7 +78,7 @@ async def perform(handler: Handler | None, context: Context, policy: Policy, run
         if isinstance(error, asyncio.CancelledError) and context.cancelled:
             raise
         # Whatever else a handler raises is the job's failure, not the worker's.
-        return _judge(context, error, policy, runtime)
+        return _judge(handler, context, error, policy, runtime)
     return _completed(context, result, runtime)
 
 
@@ -113,15 +113,16 @@ async def _together(
         # One of them alone may be lost, the rest goes on.
         if isinstance(error, asyncio.CancelledError) and all(context.cancelled for context in contexts):
             raise
-        category = classify(error).category
+        category = classify(error, handler.errors).category
         if category is Category.CRITICAL and len(contexts) > 1:
-            return _halted(contexts, error, policy, runtime)
+            return _halted(handler, contexts, error, policy, runtime)
         if len(contexts) == 1 or category is not Category.PERMANENT:
             first = contexts[0]
             return {
-                each.id: _judge(each, error, policy, runtime, quiet=each is not first) for each in contexts
+                each.id: _judge(handler, each, error, policy, runtime, quiet=each is not first)
+                for each in contexts
             }
-        why = failure(error)
+        why = failure(error, handler.errors)
         log.warning(
             "a batch of %d %s jobs failed, so that each is run once more, alone: %s: %s",
             len(items),
@@ -138,20 +139,22 @@ async def _together(
             found |= await _together(handler, (context,), [item], policy, runtime)
         return found
     return {
-        context.id: _judge(context, answer, policy, runtime)
+        context.id: _judge(handler, context, answer, policy, runtime)
         if isinstance(answer, BaseException)
         else _completed(context, answer, runtime)
         for context, answer in zip(contexts, answers, strict=True)
     }
 
 
-def _halted(contexts: Contexts, error: BaseException, policy: Policy, runtime: Runtime) -> dict[str, Outcome]:
+def _halted(
+    handler: Handler, contexts: Contexts, error: BaseException, policy: Policy, runtime: Runtime
+) -> dict[str, Outcome]:
     """One job fails and carries the error; the others are not to blame, and wait until somebody has looked."""
     first, *others = contexts
     spared = {
         context.id: released(context.job.lease, why="the batch met a CRITICAL error") for context in others
     }
-    return spared | {first.id: _judge(first, error, policy, runtime)}
+    return spared | {first.id: _judge(handler, first, error, policy, runtime)}
 
 
 def _call(
@@ -174,7 +177,13 @@ async def _call_inside(
 
 
 def _judge(
-    context: Context, error: BaseException, policy: Policy, runtime: Runtime, *, quiet: bool = False
+    handler: Handler,
+    context: Context,
+    error: BaseException,
+    policy: Policy,
+    runtime: Runtime,
+    *,
+    quiet: bool = False,
 ) -> Outcome:
     """What becomes of a job whose handler raised. A refusal of a whole batch is logged once: for the rest, ``quiet``."""
     job = context.job
@@ -188,7 +197,7 @@ def _judge(
     if isinstance(error, Remote):
         found, why, snooze = error.raised.found, error.raised.failure, error.raised.snooze
     else:
-        found, why = classify(error), failure(error)
+        found, why = classify(error, handler.errors), failure(error, handler.errors)
         snooze = error.seconds if isinstance(error, Snooze) else None
     if snooze is not None:
         return released(job.lease, snooze, why="snoozed by its handler")

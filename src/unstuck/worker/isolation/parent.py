@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from unstuck.app.context import Context
-from unstuck.app.handler import Handler
+from unstuck.app.handler import Handler, location
 from unstuck.background import end
 from unstuck.protocol.errors import Snooze, UnstuckError
 from unstuck.recovery import processes
@@ -119,7 +119,7 @@ class Isolation:
 
     def __init__(self, store: str, handlers: Sequence[Handler]) -> None:
         self._store = store
-        self._handlers = [handler for handler in handlers if handler.importable]
+        self._handlers = [handler for handler in handlers if not handler.hidden]
         self._current: ServerProcess | None = None
         self._wrong = ""  # with our main module
         self._starting, self._warming = asyncio.Lock(), asyncio.Lock()
@@ -275,7 +275,8 @@ async def _attend(sock: socket.socket, server: ServerProcess, number: int, conte
 
 
 def _in_main(handler: Handler) -> bool:
-    return handler.location[0] == "__main__"
+    named = (*handler.errors.on, *handler.errors.never)
+    return "__main__" in {handler.location[0], *(kind.__module__ for kind in named)}
 
 
 def _order(handler: Handler) -> dict[str, Any]:
@@ -284,6 +285,7 @@ def _order(handler: Handler) -> dict[str, Any]:
         "task": handler.task,
         "batch": handler.batch,
         "strict": handler.strict,
+        "errors": [[location(kind) for kind in kinds] for kinds in handler.errors],
     }
 
 
