@@ -18,9 +18,8 @@ from unstuck.app.sync_jobs import SyncJobs
 from unstuck.app.task import BatchDecorator, Decorator, QueueOptions, Task, TaskFunction, TaskOptions
 from unstuck.config.checks import queue_name, shown, task_name, whole
 from unstuck.config.policy import Policy, must_agree
-from unstuck.config.retry import Retry
+from unstuck.config.retry import Retry, retry_policy
 from unstuck.operations.jobs import Jobs
-from unstuck.operations.new_job import retry_policy
 from unstuck.operations.store_urls import store_url
 from unstuck.protocol.errors import ConfigError
 from unstuck.protocol.job import Enqueued, Job
@@ -213,7 +212,10 @@ class Unstuck:
         for name in wanted:
             if name not in self.queues:
                 known = ", ".join(sorted(self.queues))
-                raise ConfigError(f"no task of this app uses queue {name!r}: it has {known}")
+                raise ConfigError(
+                    f"no task of this app uses queue {name!r}: it has {known}; one without a task of its own is declared "
+                    f"by app.queue({name!r})"
+                )
         return {name: self.queues[name] for name in wanted}
 
     async def job(self, id: str, queue: str | None = None) -> Job:

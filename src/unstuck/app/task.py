@@ -25,10 +25,10 @@ from unstuck.app import tracing
 from unstuck.app.call import Call
 from unstuck.app.handle import Handle, SyncHandle
 from unstuck.app.handler import Handler
-from unstuck.config.checks import LONGEST_LEASE, number
+from unstuck.config.checks import LONGEST_LEASE, number, queue_name
 from unstuck.config.job_options import Options
 from unstuck.config.policy import Policy, Rate
-from unstuck.config.retry import Retry
+from unstuck.config.retry import Retry, retry_policy
 from unstuck.operations.new_job import new_job
 from unstuck.protocol.job import Json, NewJob
 from unstuck.text.durations import Seconds, in_seconds
@@ -101,7 +101,7 @@ class Task(Generic[P, R]):
         self.handler = handler
         self.name = handler.task
         self.queue = queue
-        self._pattern = NewJob(  # what all jobs of this task have in common
+        self._pattern = self._declared = NewJob(  # what all jobs of this task have in common
             queue=queue,
             task=handler.task,
             id="",
@@ -109,7 +109,7 @@ class Task(Generic[P, R]):
             max_crashes=policy.max_crashes,
             backoff=retry.backoff,
             lapse_backoff=policy.lapse_backoff,
-            timeout=None if timeout is None else number("timeout", timeout, 0.05, LONGEST_LEASE),
+            timeout=None if timeout is None else _timeout(timeout),
         )
 
     def __repr__(self) -> str:
@@ -117,9 +117,7 @@ class Task(Generic[P, R]):
 
     def tune(self, policy: Policy) -> None:
         """Use another policy for the jobs that are enqueued from now on."""
-        self._pattern = structs.replace(
-            self._pattern, max_crashes=policy.max_crashes, lapse_backoff=policy.lapse_backoff
-        )
+        self._pattern = self._declared = _under(self._declared, policy)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.handler.function(*args, **kwargs)
@@ -133,15 +131,29 @@ class Task(Generic[P, R]):
         delay: Seconds = 0.0,
         run_at: datetime | None = None,
         lane: str | None = None,
+        queue: str | None = None,
+        retry: Retry | int | None = None,
+        timeout: Seconds | None = None,
     ) -> Self:
-        """The same task with other options: ``send.options(delay=60, priority=5).enqueue(…)``."""
+        """The same task with other options: ``send.options(delay=60, priority=5).enqueue(…)``.
+
+        ``queue`` is another one of the app. Its policy then holds for the job. What is left out is as the task declares it.
+        """
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._pattern = self._pattern_with(
-            Options(
-                key=key, again=again, priority=priority, delay=in_seconds(delay), run_at=run_at, lane=lane
-            )
+        pattern = self._declared
+        if queue is not None:
+            [policy] = self.app.policies([queue_name(queue)]).values()
+            pattern, twin.queue = structs.replace(_under(pattern, policy), queue=queue), queue
+        if retry is not None:
+            tries = retry_policy(retry).of_a_job()
+            pattern = structs.replace(pattern, max_attempts=tries.attempts, backoff=tries.backoff)
+        if timeout is not None:
+            pattern = structs.replace(pattern, timeout=_timeout(timeout))
+        options = Options(
+            key=key, again=again, priority=priority, delay=in_seconds(delay), run_at=run_at, lane=lane
         )
+        twin._pattern = structs.replace(pattern, **asdict(options))
         return twin
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
@@ -152,7 +164,8 @@ class Task(Generic[P, R]):
     def new_job(self, arguments: Mapping[str, Json], options: Options) -> NewJob:
         """The job that ``Jobs.enqueue_task`` adds, for arguments that came as JSON."""
         payload = self.handler.arguments.pack((), arguments)
-        return new_job(self._pattern_with(options), payload, trace=tracing.current())
+        pattern = structs.replace(self._pattern, **asdict(options))
+        return new_job(pattern, payload, trace=tracing.current())
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a job with these arguments. Returns when the job is safely stored."""
@@ -164,8 +177,14 @@ class Task(Generic[P, R]):
         [handle] = self.app.enqueue_many_sync([self.call(*args, **kwargs)])
         return handle
 
-    def _pattern_with(self, options: Options) -> NewJob:
-        return structs.replace(self._pattern, **asdict(options))
+
+def _under(pattern: NewJob, policy: Policy) -> NewJob:
+    """A job under this policy of its queue."""
+    return structs.replace(pattern, max_crashes=policy.max_crashes, lapse_backoff=policy.lapse_backoff)
+
+
+def _timeout(seconds: Seconds) -> float:
+    return number("timeout", seconds, 0.05, LONGEST_LEASE)
 
 
 class TaskFunction(Task[P, R], Generic[P, R, Q, C]):

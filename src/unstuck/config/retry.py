@@ -106,6 +106,15 @@ class Retry:
         return self
 
 
+def retry_policy(retry: Retry | int | None) -> Retry:
+    """What ``retry`` means: a Retry as it is, a number of attempts with the usual backoff, or all of the usual."""
+    if not isinstance(retry, Retry | int | None):
+        raise ConfigError(f"retry is {retry!r}: it must be a number of attempts or a Retry(…)")
+    if isinstance(retry, Retry):
+        return retry
+    return Retry() if retry is None else Retry(retry)
+
+
 def steps(what: str, given: Any) -> tuple[float, ...]:
     """Seconds to wait, step by step."""
     if not isinstance(given, tuple) or len(given) > MOST_STEPS:

@@ -166,8 +166,10 @@ class Worker:
             # Before the lifespans: whatever becomes of them, there is a schema, and others can look at the store.
             self._store, away = await self._opened()
             await enter_lifespans(stack, self.app.lifespans)
-            handlers = [task.handler for task in self.app.tasks.values() if task.queue in self._queues]
-            isolation = Isolation(self.app.url, handlers)
+            # A job of any task may be in any queue of the app.
+            tasks = self.app.tasks.values()
+            soon = any(task.handler.isolate for task in tasks if task.queue in self._queues)
+            isolation = Isolation(self.app.url, [task.handler for task in tasks], soon=soon)
             await self._connect(stack, isolation, away)
             async with asyncio.TaskGroup() as starting:
                 warming = starting.create_task(isolation.begin())

@@ -114,10 +114,12 @@ class ServerProcess:
 class Isolation:
     """Starts the fork server when the first job needs it. All of it belongs to one event loop.
 
-    What isolated handlers enqueue themselves goes to the same ``store``.
+    What isolated handlers enqueue themselves goes to the same ``store``. ``soon``: jobs that are always isolated are
+    expected.
     """
 
-    def __init__(self, store: str, handlers: Sequence[Handler]) -> None:
+    def __init__(self, store: str, handlers: Sequence[Handler], *, soon: bool = False) -> None:
+        self._soon = soon
         self._store = store
         self._handlers = [handler for handler in handlers if not handler.hidden]
         self._current: ServerProcess | None = None
@@ -126,8 +128,8 @@ class Isolation:
         self._numbers: Iterator[int] = count(1)
 
     async def begin(self) -> str:
-        """Have a fork server before the first job if handlers always need one; returns why it cannot have them."""
-        if any(handler.isolate for handler in self._handlers):
+        """Have a fork server before the first job if jobs need one soon; returns why it cannot have them."""
+        if self._soon:
             await self.warm()
         return self._wrong if any(handler.isolate and _in_main(handler) for handler in self._handlers) else ""
 
