@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
-from weakref import WeakKeyDictionary
 
 from unstuck.app.call import Call
 from unstuck.app.handle import Handle, SyncHandle
 from unstuck.app.handler import Handler
 from unstuck.app.hooks import Lifespan, Middleware, check_lifespan
+from unstuck.app.modules import imported, module_name
+from unstuck.app.open_stores import OpenStores
 from unstuck.app.schedule import CatchUp, Schedule
 from unstuck.app.sync import portal
 from unstuck.app.sync_jobs import SyncJobs
 from unstuck.app.task import BatchDecorator, Decorator, QueueOptions, Task, TaskFunction, TaskOptions
 from unstuck.config.checks import queue_name, shown, task_name, whole
+from unstuck.config.job_options import JobOptions
 from unstuck.config.policy import Policy, must_agree
 from unstuck.config.retry import Retry, retry_policy
 from unstuck.operations.jobs import Jobs
 from unstuck.operations.store_urls import store_url
 from unstuck.protocol.errors import ConfigError
-from unstuck.protocol.job import Enqueued, Job
+from unstuck.protocol.job import Enqueued, Job, Json
 from unstuck.protocol.store import Store
-from unstuck.stores import joinable, open_store
-from unstuck.stores.shared.fork_guard import ForkGuard
+from unstuck.stores import joinable
 from unstuck.text.durations import Seconds
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class _Stores(dict[str, Store]):
-    """The open stores of one event loop, by their URLs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fork_guard = ForkGuard()
-        self.opening = asyncio.Lock()
 
 
 class Unstuck:
@@ -53,16 +44,19 @@ class Unstuck:
 
     ``unstuck worker shop.tasks:app`` runs the jobs. The store is opened when it is first needed;
     ``async with app:`` opens and closes it at a known time.
+
+    ``include`` names other modules that have tasks of this app. Workers import them before they start.
     """
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, *, include: Sequence[str] = ()) -> None:
         self.url = store
+        self._include = _modules(include)
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.queues: dict[str, Policy] = {}
         self.schedules: dict[str, Schedule] = {}
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
-        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, _Stores] = WeakKeyDictionary()
+        self._stores = OpenStores()
 
     @property
     def url(self) -> str:
@@ -83,6 +77,11 @@ class Unstuck:
             raise ConfigError(f"queue {name!r} is in use already: declare it once, before its tasks")
         must_agree(self.queues | {name: policy})
         self.queues[name] = policy
+
+    def import_tasks(self, include: Sequence[str] = ()) -> None:
+        """Import the modules that have tasks of this app, and these others."""
+        for module in (*self._include, *_modules(include)):
+            imported(module, f"include={module!r}")
 
     def tune(self, policies: Mapping[str, Policy]) -> None:
         """Replace the policies that the code declared for queues, in this process."""
@@ -171,8 +170,39 @@ class Unstuck:
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
         """Enqueue jobs of any tasks in one step: all of them are stored, or none."""
         listed = _listed(calls)
-        answers = await (await self.jobs()).enqueue([call.job for call in listed])
+        answers = await (await self._jobs()).enqueue([call.job for call in listed])
         return self._handles(answers, listed)
+
+    async def send(
+        self,
+        task: str,
+        arguments: Mapping[str, Json],
+        *,
+        queue: str | None = None,
+        retry: Retry | int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Handle[Any]:
+        """Enqueue a job of a task by its name, for workers with other code: ``await app.send("resize", {"n": 5}, queue="media")``.
+
+        The arguments are checked when it runs. A task of this app brings its own queue and retries, and its arguments are
+        checked here.
+        """
+        jobs = await self.jobs()
+        answer = await jobs.enqueue_task(task, arguments, queue=queue, retry=retry, **options)
+        known = self.tasks.get(task)
+        return Handle(self._jobs, answer, known.handler.result if known else None)
+
+    def send_sync(
+        self,
+        task: str,
+        arguments: Mapping[str, Json],
+        *,
+        queue: str | None = None,
+        retry: Retry | int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> SyncHandle[Any]:
+        """As ``send``, for code without an event loop."""
+        return SyncHandle(portal().run(self.send(task, arguments, queue=queue, retry=retry, **options)))
 
     def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
         handles = portal().run(self.enqueue_many(_listed(calls)))
@@ -199,7 +229,7 @@ class Unstuck:
 
     def _handles(self, answers: Iterable[Enqueued], calls: Iterable[Call[R]]) -> list[Handle[R]]:
         return [
-            Handle(self.jobs, *pair) for pair in zip(answers, (call.result for call in calls), strict=True)
+            Handle(self._jobs, *pair) for pair in zip(answers, (call.result for call in calls), strict=True)
         ]
 
     def policies(self, queues: Iterable[str] | None = None) -> dict[str, Policy]:
@@ -208,7 +238,10 @@ class Unstuck:
             raise ConfigError(f"queues is {queues!r}: it must be a list of names, for example [{queues!r}]")
         wanted = list(self.queues) if queues is None else list(queues)
         if not wanted:
-            raise ConfigError("this app has no tasks: register one with @app.task before you start a worker")
+            raise ConfigError(
+                "this app has no tasks: register one with @app.task, or name the modules that do, by "
+                'Unstuck(…, include=["shop.mail"]) or by unstuck worker --include shop.mail'
+            )
         for name in wanted:
             if name not in self.queues:
                 known = ", ".join(sorted(self.queues))
@@ -227,6 +260,10 @@ class Unstuck:
 
     async def jobs(self) -> Jobs:
         """All that can be done with the jobs of the store, on the current event loop."""
+        self.import_tasks()
+        return await self._jobs()
+
+    async def _jobs(self) -> Jobs:
         return Jobs(await self.store(), self.tasks)
 
     def jobs_sync(self) -> SyncJobs:
@@ -235,16 +272,7 @@ class Unstuck:
 
     async def store(self) -> Store:
         """The open store of the current event loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._stores:
-            self._stores[loop] = _Stores()
-        stores = self._stores[loop]
-        stores.fork_guard.check()
-        if self.url not in stores:
-            async with stores.opening:
-                if self.url not in stores:
-                    stores[self.url] = await _opened(self.url)
-        return stores[self.url]
+        return await self._stores.opened(self.url)
 
     @asynccontextmanager
     async def using(self, store: str) -> AsyncIterator[None]:
@@ -262,17 +290,7 @@ class Unstuck:
 
     async def __aexit__(self, *_: object) -> None:
         """Close the store, also where synchronous callers have opened it."""
-        here = asyncio.get_running_loop()
-        for loop, stores in list(self._stores.items()):
-            if stores.fork_guard.forked or (store := stores.pop(self.url, None)) is None:
-                continue
-            closing = store.__aexit__(None, None, None)
-            if loop is here:
-                await closing
-            elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(closing, loop))
-            else:
-                closing.close()
+        await self._stores.close(self.url)
 
     def _register(
         self,
@@ -323,21 +341,19 @@ def _listed(calls: Iterable[Call[R]]) -> list[Call[R]]:
     return found
 
 
+def _modules(include: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(include, str):
+        raise ConfigError(
+            f"include is {shown(include)}: it must be a list of modules, for example [{shown(include)}]"
+        )
+    return tuple(map(module_name, include))
+
+
 def _policy(options: QueueOptions, whose: str, known: Iterable[str] = QueueOptions.__annotations__) -> Policy:
     if unknown := sorted(options.keys() - QueueOptions.__annotations__.keys()):
         raise ConfigError(f"{whose} has no option {unknown[0]!r}: it takes {', '.join(known)}")
     steps: Any = options.get("lapse_backoff", ())
     return Policy(**options | {"lapse_backoff": tuple(steps) if isinstance(steps, Sequence) else steps})
-
-
-async def _opened(url: str) -> Store:
-    store = await open_store(url).__aenter__()
-    try:
-        await store.migrate()
-    except BaseException:
-        await store.__aexit__(None, None, None)
-        raise
-    return store
 
 
 def _own_name(function: Callable[..., Any]) -> str:

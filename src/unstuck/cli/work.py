@@ -53,6 +53,12 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 @click.argument("app", metavar="MODULE:APP", required=False)
 @click.option("--queue", "queues", multiple=True, help="Only this queue; may be given several times.")
 @click.option(
+    "--include",
+    multiple=True,
+    metavar="MODULE",
+    help="Import this module for its tasks; may be given several times.",
+)
+@click.option(
     "--processes",
     type=int,
     help="Worker processes under one supervisor [default: 1]; 0 works in this process, without one.",
@@ -77,6 +83,7 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def worker(
     app: str | None,
     queues: tuple[str, ...],
+    include: tuple[str, ...],
     config: Path | None,
     burst: bool,
     reload: bool,
@@ -89,14 +96,16 @@ def worker(
     """
     if under is None:
         log_json()
-    settings = load_settings(config, os.environ, lambda name: load_app(name).queues, app=app, **given)
+    settings = load_settings(
+        config, os.environ, lambda name: load_app(name, include).queues, app=app, **given
+    )
     log_json(settings.log_level)
     if settings.app is None:
         raise ConfigError("no app is named: write it as MODULE:APP, for example shop.tasks:app")
     if under is None and settings.metrics_port is not None:
         import_module("unstuck.operations.metrics")  # fails now if its library is missing
     if under is None and settings.processes > 0:
-        options = [("--queue", queue) for queue in queues]
+        options = [("--queue", queue) for queue in queues] + [("--include", module) for module in include]
         options += [
             (f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None
         ]
@@ -104,7 +113,7 @@ def worker(
         flags = ["--burst"] if burst else []
         argv = command(["worker", settings.app, *chain.from_iterable(options), *flags])
         sys.exit(asyncio.run(supervise(argv, settings, burst=burst, reload=reload)))
-    found = load_app(settings.app)
+    found = load_app(settings.app, include)
     found.tune(settings.policies(found.queues))
     apps = found.url
     url = settings.store or apps

@@ -73,6 +73,7 @@ class Worker:
     ) -> None:
         self.app = app
         self.id = process_id("worker")
+        app.import_tasks()
         self._queues = app.policies(queues)
         self._concurrency = at_a_time("concurrency", concurrency)
         self._grace = within_a_day("grace", grace)
