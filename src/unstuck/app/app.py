@@ -307,6 +307,7 @@ class Unstuck:
         **options: Unpack[QueueOptions],
     ) -> Task[Any, Any]:
         tries = retry_policy(retry)
+        function = function.handler.function if isinstance(function, Task) else function
         named = task_name(name or _own_name(function))
         if named in self.tasks:
             raise ConfigError(f"task {named!r} is registered already: give one of the two another name=")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import update_wrapper
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,6 +26,7 @@ from unstuck.app import tracing
 from unstuck.app.call import Call
 from unstuck.app.handle import Handle, SyncHandle
 from unstuck.app.handler import Handler
+from unstuck.app.shown import copies_of, like_its_function
 from unstuck.config.checks import LONGEST_LEASE, number, queue_name
 from unstuck.config.job_options import Options
 from unstuck.config.policy import Policy, Rate
@@ -85,8 +87,12 @@ class Task(Generic[P, R]):
         handle = await send.enqueue("ann")
         await send.options(key="ann", delay=60).enqueue("ann")
 
-    ``enqueue_sync`` does the same for code without an event loop.
+    ``enqueue_sync`` does the same for code without an event loop. A task has its function's name, text and signature.
     """
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
 
     def __init__(
         self,
@@ -97,8 +103,10 @@ class Task(Generic[P, R]):
         retry: Retry,
         timeout: Seconds | None = None,
     ) -> None:
+        update_wrapper(self, handler.function, updated=())
         self.app = app
         self.handler = handler
+        self.shown = copies_of(Task, handler.function, handler.arguments.signature, handler.result.hint)
         self.name = handler.task
         self.queue = queue
         self._pattern = self._declared = NewJob(  # what all jobs of this task have in common
@@ -156,6 +164,7 @@ class Task(Generic[P, R]):
         twin._pattern = structs.replace(pattern, **asdict(options))
         return twin
 
+    @like_its_function(Call)
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The job that ``enqueue`` would make, for ``enqueue_many`` and ``then``. Arguments are checked here."""
         payload = self.handler.arguments.pack(args, kwargs)
@@ -167,11 +176,13 @@ class Task(Generic[P, R]):
         pattern = structs.replace(self._pattern, **asdict(options))
         return new_job(pattern, payload, trace=tracing.current())
 
+    @like_its_function(Handle)
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a job with these arguments. Returns when the job is safely stored."""
         [handle] = await self.app.enqueue_many([self.call(*args, **kwargs)])
         return handle
 
+    @like_its_function(SyncHandle)
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
         """As ``enqueue``, for code without an event loop."""
         [handle] = self.app.enqueue_many_sync([self.call(*args, **kwargs)])
