@@ -21,7 +21,7 @@ from unstuck.config.job_options import JobOptions
 from unstuck.config.policy import Policy, must_agree
 from unstuck.config.retry import Retry, retry_policy
 from unstuck.operations.jobs import Jobs
-from unstuck.operations.store_urls import store_url
+from unstuck.operations.store_urls import ends_with_process, store_url
 from unstuck.protocol.errors import ConfigError
 from unstuck.protocol.job import Enqueued, Job, Json
 from unstuck.protocol.store import Store
@@ -272,6 +272,11 @@ class Unstuck:
 
     async def store(self) -> Store:
         """The open store of the current event loop."""
+        if ends_with_process(self.url):
+            raise ConfigError(
+                "store 'sqlite:///:memory:' would be another one in each process and event loop, and gone with it: name a "
+                "file, sqlite:///jobs.db; tests have unstuck.testing.inline(app)"
+            )
         return await self._stores.opened(self.url)
 
     @asynccontextmanager

@@ -73,6 +73,9 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     help="Time between recoveries of lost jobs, 0 switches them off. [default: 60s]",
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due any more.")
+@click.option(
+    "--until-idle", is_flag=True, help="End when nothing is left, retries and delayed jobs included."
+)
 @click.option("--reload", is_flag=True, help="Start again when a Python file here changes; for development.")
 @click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
 @metrics_option
@@ -86,6 +89,7 @@ def worker(
     include: tuple[str, ...],
     config: Path | None,
     burst: bool,
+    until_idle: bool,
     reload: bool,
     under: str | None,
     **given: Any,
@@ -96,6 +100,8 @@ def worker(
     """
     if under is None:
         log_json()
+    if burst and until_idle:
+        raise ConfigError("--burst and --until-idle are two ends of a worker: choose one")
     settings = load_settings(
         config, os.environ, lambda name: load_app(name, include).queues, app=app, **given
     )
@@ -110,9 +116,9 @@ def worker(
             (f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None
         ]
         options += [("--config", str(config))] if config else []
-        flags = ["--burst"] if burst else []
+        flags = ["--burst"] if burst else ["--until-idle"] if until_idle else []
         argv = command(["worker", settings.app, *chain.from_iterable(options), *flags])
-        sys.exit(asyncio.run(supervise(argv, settings, burst=burst, reload=reload)))
+        sys.exit(asyncio.run(supervise(argv, settings, burst=burst or until_idle, reload=reload)))
     found = load_app(settings.app, include)
     found.tune(settings.policies(found.queues))
     apps = found.url
@@ -129,6 +135,7 @@ def worker(
             grace=settings.grace,
             recovery=settings.recovery,
             burst=burst,
+            until_idle=until_idle,
             supervised=under is not None,
         )
         on_signals(one.stop) if under is None else obey(one.stop)
