@@ -57,6 +57,7 @@ class Unstuck:
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self._stores = OpenStores()
+        self._own_transactions = False
 
     @property
     def url(self) -> str:
@@ -214,6 +215,8 @@ class Unstuck:
         The jobs exist when you commit; until then nobody sees them, not even their handles. Connections and sessions
         of psycopg, asyncpg and SQLAlchemy are supported. You end the transaction yourself.
         """
+        if self._own_transactions:
+            return await self.enqueue_many(calls)
         store = joinable(await self.store(), self.url)
         listed = _listed(calls)
         answers = await store.enqueue_in(connection, [call.job for call in listed])
@@ -222,8 +225,10 @@ class Unstuck:
     def enqueue_in_sync(self, connection: Any, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
         """As ``enqueue_in``, on a synchronous connection: of psycopg, psycopg2, SQLAlchemy or Django."""
         # No warning inside an event loop: the connection itself blocks the loop, too.
-        store = joinable(portal(inside_a_loop=True).run(self.store()), self.url)
         listed = _listed(calls)
+        if self._own_transactions:
+            return [SyncHandle(each) for each in portal(inside_a_loop=True).run(self.enqueue_many(listed))]
+        store = joinable(portal(inside_a_loop=True).run(self.store()), self.url)
         answers = store.enqueue_in_sync(connection, [call.job for call in listed])
         return [SyncHandle(handle) for handle in self._handles(answers, listed)]
 
@@ -280,14 +285,18 @@ class Unstuck:
         return await self._stores.opened(self.url)
 
     @asynccontextmanager
-    async def using(self, store: str) -> AsyncIterator[None]:
-        """Use another store for the length of a block, in all threads and event loops."""
-        own, self.url = self.url, store
+    async def using(self, store: str, *, own_transactions: bool = False) -> AsyncIterator[None]:
+        """Use another store for the length of a block, in all threads and event loops.
+
+        With ``own_transactions``, which is for tests, ``enqueue_in`` adds its jobs at once and leaves the caller's alone.
+        """
+        before = self.url, self._own_transactions
+        self.url, self._own_transactions = store, own_transactions
         try:
             yield
         finally:
             await self.__aexit__()
-            self.url = own
+            self.url, self._own_transactions = before
 
     async def __aenter__(self) -> Self:
         await self.store()
