@@ -7,9 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from unstuck.app.call import Call
-from unstuck.app.handle import Handle, SyncHandle
+from unstuck.app.enqueueing import Enqueueing
 from unstuck.app.handler import Handler
-from unstuck.app.hooks import Lifespan, Middleware, check_lifespan
+from unstuck.app.hooks import (
+    Lifespan,
+    Middleware,
+    check_lifespan,
+    middleware_of,
+)
 from unstuck.app.modules import imported, module_name
 from unstuck.app.open_stores import OpenStores
 from unstuck.app.schedule import CatchUp, Schedule
@@ -17,22 +22,20 @@ from unstuck.app.sync import portal
 from unstuck.app.sync_jobs import SyncJobs
 from unstuck.app.task import BatchDecorator, Decorator, QueueOptions, Task, TaskFunction, TaskOptions
 from unstuck.config.checks import queue_name, shown, task_name, whole
-from unstuck.config.job_options import JobOptions
 from unstuck.config.policy import Policy, must_agree
 from unstuck.config.retry import Retry, retry_policy
 from unstuck.operations.jobs import Jobs
 from unstuck.operations.store_urls import ends_with_process, store_url
 from unstuck.protocol.errors import ConfigError
-from unstuck.protocol.job import Enqueued, Job, Json
+from unstuck.protocol.job import Job
 from unstuck.protocol.store import Store
-from unstuck.stores import joinable
 from unstuck.text.durations import Seconds
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Unstuck:
+class Unstuck(Enqueueing):
     """A set of tasks and the store that keeps their jobs::
 
         app = Unstuck("sqlite:///jobs.db")
@@ -49,6 +52,7 @@ class Unstuck:
     """
 
     def __init__(self, store: str, *, include: Sequence[str] = ()) -> None:
+        super().__init__()
         self.url = store
         self._include = _modules(include)
         self.tasks: dict[str, Task[Any, Any]] = {}
@@ -57,7 +61,6 @@ class Unstuck:
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self._stores = OpenStores()
-        self._own_transactions = False
 
     @property
     def url(self) -> str:
@@ -168,75 +171,6 @@ class Unstuck:
         self.middlewares.append(function)
         return function
 
-    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
-        """Enqueue jobs of any tasks in one step: all of them are stored, or none."""
-        listed = _listed(calls)
-        answers = await (await self._jobs()).enqueue([call.job for call in listed])
-        return self._handles(answers, listed)
-
-    async def send(
-        self,
-        task: str,
-        arguments: Mapping[str, Json],
-        *,
-        queue: str | None = None,
-        retry: Retry | int | None = None,
-        **options: Unpack[JobOptions],
-    ) -> Handle[Any]:
-        """Enqueue a job of a task by its name, for workers with other code: ``await app.send("resize", {"n": 5}, queue="media")``.
-
-        The arguments are checked when it runs. A task of this app brings its own queue and retries, and its arguments are
-        checked here.
-        """
-        jobs = await self.jobs()
-        answer = await jobs.enqueue_task(task, arguments, queue=queue, retry=retry, **options)
-        known = self.tasks.get(task)
-        return Handle(self._jobs, answer, known.handler.result if known else None)
-
-    def send_sync(
-        self,
-        task: str,
-        arguments: Mapping[str, Json],
-        *,
-        queue: str | None = None,
-        retry: Retry | int | None = None,
-        **options: Unpack[JobOptions],
-    ) -> SyncHandle[Any]:
-        """As ``send``, for code without an event loop."""
-        return SyncHandle(portal().run(self.send(task, arguments, queue=queue, retry=retry, **options)))
-
-    def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
-        handles = portal().run(self.enqueue_many(_listed(calls)))
-        return [SyncHandle(handle) for handle in handles]
-
-    async def enqueue_in(self, connection: Any, calls: Iterable[Call[R]]) -> list[Handle[R]]:
-        """Enqueue jobs inside the transaction of an asynchronous connection of yours, on PostgreSQL.
-
-        The jobs exist when you commit; until then nobody sees them, not even their handles. Connections and sessions
-        of psycopg, asyncpg and SQLAlchemy are supported. You end the transaction yourself.
-        """
-        if self._own_transactions:
-            return await self.enqueue_many(calls)
-        store = joinable(await self.store(), self.url)
-        listed = _listed(calls)
-        answers = await store.enqueue_in(connection, [call.job for call in listed])
-        return self._handles(answers, listed)
-
-    def enqueue_in_sync(self, connection: Any, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
-        """As ``enqueue_in``, on a synchronous connection: of psycopg, psycopg2, SQLAlchemy or Django."""
-        # No warning inside an event loop: the connection itself blocks the loop, too.
-        listed = _listed(calls)
-        if self._own_transactions:
-            return [SyncHandle(each) for each in portal(inside_a_loop=True).run(self.enqueue_many(listed))]
-        store = joinable(portal(inside_a_loop=True).run(self.store()), self.url)
-        answers = store.enqueue_in_sync(connection, [call.job for call in listed])
-        return [SyncHandle(handle) for handle in self._handles(answers, listed)]
-
-    def _handles(self, answers: Iterable[Enqueued], calls: Iterable[Call[R]]) -> list[Handle[R]]:
-        return [
-            Handle(self._jobs, *pair) for pair in zip(answers, (call.result for call in calls), strict=True)
-        ]
-
     def policies(self, queues: Iterable[str] | None = None) -> dict[str, Policy]:
         """The policies of these queues, or of all that tasks use."""
         if isinstance(queues, str):
@@ -318,6 +252,7 @@ class Unstuck:
         stall: Seconds | None = None,
         isolate: bool = False,
         strict: bool = False,
+        middleware: Sequence[Middleware] = (),
         **options: Unpack[QueueOptions],
     ) -> Task[Any, Any]:
         tries = retry_policy(retry)
@@ -337,23 +272,15 @@ class Unstuck:
                 "make them agree, or give it a queue of its own"
             )
         must_agree(self.queues | {queue: policy})
+        around = middleware_of(named, middleware)
         handler = Handler(
             function, named, batch=batch, isolate=isolate, stall=stall, strict=strict, errors=tries.errors
         )
         task: Task[Any, Any] = TaskFunction(self, handler, queue, policy, tries, timeout)
+        handler.middlewares = around
         self.queues[queue] = policy
         self.tasks[named] = task
         return task
-
-
-def _listed(calls: Iterable[Call[R]]) -> list[Call[R]]:
-    if isinstance(calls, Call):
-        raise ConfigError("a single call is not a list of calls: write [task.call(…)]")
-    found = list(calls)
-    for call in found:
-        if not isinstance(call, Call):
-            raise ConfigError(f"{shown(call)} is not a call: give a task.call(…)")
-    return found
 
 
 def _modules(include: Sequence[str]) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ class Handler:
     ) -> None:
         self.task = task
         self.errors = errors
+        self.middlewares: Sequence[Callable[..., Any]] = ()  # of this task alone
         self.function = function
         if isclass(function):
             raise ConfigError(f"task {task!r} is a class: make a task of a function, which may use the class")

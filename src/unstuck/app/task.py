@@ -26,6 +26,7 @@ from unstuck.app import tracing
 from unstuck.app.call import Call
 from unstuck.app.handle import Handle, SyncHandle
 from unstuck.app.handler import Handler
+from unstuck.app.hooks import Middleware
 from unstuck.app.shown import copies_of, like_its_function
 from unstuck.config.checks import LONGEST_LEASE, number, queue_name
 from unstuck.config.job_options import Options
@@ -68,6 +69,7 @@ class TaskOptions(QueueOptions, total=False):
     ``retry`` is a number of attempts or a :class:`Retry`. ``timeout`` bounds an attempt, ``stall`` the time between
     two progress updates (seconds). ``isolate`` runs each job in a process of its own. ``strict`` fails jobs of other
     systems that have arguments which the function does not take; otherwise these are ignored with a warning.
+    ``middleware`` runs around this task alone, inside of that of the app.
     """
 
     name: str | None
@@ -77,6 +79,7 @@ class TaskOptions(QueueOptions, total=False):
     stall: Seconds | None
     isolate: bool
     strict: bool
+    middleware: Sequence[Middleware]
 
 
 class Task(Generic[P, R]):

@@ -160,7 +160,7 @@ def _halted(
 def _call(
     handler: Handler, arguments: dict[str, Any], contexts: Contexts, runtime: Runtime
 ) -> Awaitable[Any]:
-    if not runtime.middlewares and tracing.off():
+    if not runtime.middlewares and not handler.middlewares and tracing.off():
         return runtime.runners.run(handler, arguments, contexts)
     return _call_inside(handler, arguments, contexts, runtime)
 
@@ -170,7 +170,7 @@ async def _call_inside(
 ) -> Any:
     """Inside of a span and of all middleware."""
     call: Callable[[], Awaitable[Any]] = partial(runtime.runners.run, handler, arguments, contexts)
-    for middleware in reversed(runtime.middlewares):
+    for middleware in reversed((*runtime.middlewares, *handler.middlewares)):
         call = partial(middleware, contexts[0], call)
     with tracing.span(contexts[0].job):
         return await call()
