@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -133,7 +133,7 @@ async def test_where_an_event_loop_runs_it_is_entered_with_async_with() -> None:
 async def test_jobs_of_a_transaction_are_there_at_once() -> None:
     async with inline(app) as jobs:
         [handle] = await app.enqueue_in(object(), [confirm.call(1)])
-        with sqlite3.connect(":memory:") as connection:
+        with closing(sqlite3.connect(":memory:")) as connection:
             [other] = app.enqueue_in_sync(connection, [confirm.call(2)])
         await jobs.run()
 

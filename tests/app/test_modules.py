@@ -47,6 +47,15 @@ async def test_a_worker_runs_tasks_of_modules_that_the_app_names(folder: Path) -
         assert (handle.queue, await handle.result(timeout=0)) == ("oven", 3)
 
 
+async def test_a_queue_of_a_module_that_is_not_imported_yet_is_known(folder: Path) -> None:
+    from bakery_app import app
+
+    task = app.task(name="knead")(lambda: None)
+
+    assert task.options(queue="oven").call().job.queue == "oven"
+    assert list(app.tasks) == ["knead", "bake"]
+
+
 def test_the_command_finds_them_too(folder: Path) -> None:
     run: Command = lambda *arguments: unstuck(folder, *arguments, store=None)  # noqa: E731
     id_ = run("enqueue", "--app", "bakery_app:app", "bake", '{"loaves": 3}').stdout.strip()

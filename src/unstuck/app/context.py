@@ -158,7 +158,7 @@ def current_jobs() -> tuple[Context, ...]:
 
 
 def in_handler() -> bool:
-    return _current.get(()) != ()
+    return bool(_current.get(()))
 
 
 def enter(contexts: tuple[Context, ...]) -> None:

@@ -154,7 +154,9 @@ class Task(Generic[P, R]):
         twin.__dict__.update(self.__dict__)
         pattern = self._declared
         if queue is not None:
-            [policy] = self.app.policies([queue_name(queue)]).values()
+            if queue_name(queue) not in self.app.queues:
+                self.app.import_tasks()  # one of them may have it
+            [policy] = self.app.policies([queue]).values()
             pattern, twin.queue = structs.replace(_under(pattern, policy), queue=queue), queue
         if retry is not None:
             tries = retry_policy(retry).of_a_job()
