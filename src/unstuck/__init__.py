@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from unstuck.config.environment import env_text as env_text
     from unstuck.config.policy import Policy as Policy
     from unstuck.config.policy import Rate as Rate
-    from unstuck.config.policy import Retry as Retry
+    from unstuck.config.retry import Exponential as Exponential
+    from unstuck.config.retry import Retry as Retry
     from unstuck.operations.health import HealthStatus as HealthStatus
     from unstuck.operations.job_tables import JobTables as JobTables
     from unstuck.operations.jobs import Jobs as Jobs
@@ -83,7 +84,8 @@ _HOMES = {
     "app.sync_jobs": "SyncJobs",
     "app.task": "QueueOptions Task TaskOptions",
     "config.environment": "env_float env_int env_text",
-    "config.policy": "Policy Rate Retry",
+    "config.policy": "Policy Rate",
+    "config.retry": "Exponential Retry",
     "operations.health": "HealthStatus",
     "operations.job_tables": "JobTables",
     "operations.jobs": "Jobs",

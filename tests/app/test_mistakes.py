@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -102,7 +103,12 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("mistake", "told"), MISTAKES, ids=[told[:40] for _, told in MISTAKES])
-def test_a_mistake_is_told_where_it_is_made(mistake: Callable[[], object], told: str) -> None:
+def test_a_mistake_is_told_where_it_is_made(
+    mistake: Callable[[], object], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in (app, anything):
+        monkeypatch.setattr(each, "url", f"sqlite:///{tmp_path}/jobs.db")
+
     with pytest.raises(ConfigError) as caught:
         mistake()
 

@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar, assert_type
 
 from psycopg import AsyncConnection, Connection
 
-from unstuck import Call, Handle, SyncHandle, Task, Unstuck
+from unstuck import Call, Exponential, Handle, Retry, SyncHandle, Task, Unstuck
 
 app = Unstuck("sqlite:///:memory:")
 
@@ -98,6 +98,8 @@ async def a_task_that_is_called_directly_is_its_function() -> None:
 async def options_keep_the_types() -> None:
     assert_type(await add.options(key="k", priority=3).enqueue(1, 2), Handle[int])
     assert_type(add.options(delay=5).enqueue_sync(1, 2).result(), int)
+    assert_type(await add.options(queue="mail", retry=1, timeout=5).enqueue(1, 2), Handle[int])
+    assert_type(add.options(retry=Retry(5, backoff=Exponential())).call(1, 2), Call[int])
     assert_type(post.options(delay=5).call(Letter("ann")), Call[list[str]])
 
 

@@ -24,6 +24,7 @@ async def wrong() -> None:
     await post.enqueue(Letter("ann"), copies=2.5)       # arg-type: incompatible type "float"; expected "int"
     await tell.enqueue("ann", True)                     # call-arg: Too many positional arguments
     add.options(priority="high")                        # arg-type: incompatible type "str"; expected "int"
+    add.options(retry="3")                              # arg-type: incompatible type "str"; expected "Retry | int | None"
     add.options(lease=5)                                # call-arg: Unexpected keyword argument "lease"
     number: int = await (await post.enqueue(Letter("ann"))).result()  # assignment: type "list[str]", variable has type "int"
     text: str = add.enqueue_sync(1, 2).result()         # assignment: type "int", variable has type "str"

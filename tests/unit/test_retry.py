@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from unstuck import Permanent, Transient, Unstuck
-from unstuck.config.policy import Retry
+from unstuck.config.retry import Retry
 from unstuck.protocol.classify import failure
 from unstuck.protocol.job import JITTER, Category, Ending, Failure, Job, Status
 from unstuck.protocol.outcome import Outcome

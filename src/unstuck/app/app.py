@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
-from weakref import WeakKeyDictionary
 
 from unstuck.app.call import Call
-from unstuck.app.handle import Handle, SyncHandle
+from unstuck.app.enqueueing import Enqueueing
 from unstuck.app.handler import Handler
-from unstuck.app.hooks import Lifespan, Middleware, check_lifespan
+from unstuck.app.hooks import (
+    Lifespan,
+    Middleware,
+    check_lifespan,
+    middleware_of,
+)
+from unstuck.app.modules import imported, module_name
+from unstuck.app.open_stores import OpenStores
 from unstuck.app.schedule import CatchUp, Schedule
 from unstuck.app.sync import portal
 from unstuck.app.sync_jobs import SyncJobs
 from unstuck.app.task import BatchDecorator, Decorator, QueueOptions, Task, TaskFunction, TaskOptions
 from unstuck.config.checks import queue_name, shown, task_name, whole
-from unstuck.config.policy import Policy, Retry, must_agree
+from unstuck.config.policy import Policy, must_agree
+from unstuck.config.retry import Retry, retry_policy
 from unstuck.operations.jobs import Jobs
-from unstuck.operations.new_job import retry_policy
-from unstuck.operations.store_urls import store_url
+from unstuck.operations.store_urls import ends_with_process, store_url
 from unstuck.protocol.errors import ConfigError
-from unstuck.protocol.job import Enqueued, Job
+from unstuck.protocol.job import Job
 from unstuck.protocol.store import Store
-from unstuck.stores import joinable, open_store
-from unstuck.stores.shared.fork_guard import ForkGuard
 from unstuck.text.durations import Seconds
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Stores(dict[str, Store]):
-    """The open stores of one event loop, by their URLs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fork_guard = ForkGuard()
-        self.opening = asyncio.Lock()
-
-
-class Unstuck:
+class Unstuck(Enqueueing):
     """A set of tasks and the store that keeps their jobs::
 
         app = Unstuck("sqlite:///jobs.db")
@@ -53,16 +47,20 @@ class Unstuck:
 
     ``unstuck worker shop.tasks:app`` runs the jobs. The store is opened when it is first needed;
     ``async with app:`` opens and closes it at a known time.
+
+    ``include`` names other modules that have tasks of this app. Workers import them before they start.
     """
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, *, include: Sequence[str] = ()) -> None:
+        super().__init__()
         self.url = store
+        self._include = _modules(include)
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.queues: dict[str, Policy] = {}
         self.schedules: dict[str, Schedule] = {}
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
-        self._stores: WeakKeyDictionary[asyncio.AbstractEventLoop, _Stores] = WeakKeyDictionary()
+        self._stores = OpenStores()
 
     @property
     def url(self) -> str:
@@ -83,6 +81,11 @@ class Unstuck:
             raise ConfigError(f"queue {name!r} is in use already: declare it once, before its tasks")
         must_agree(self.queues | {name: policy})
         self.queues[name] = policy
+
+    def import_tasks(self, include: Sequence[str] = ()) -> None:
+        """Import the modules that have tasks of this app, and these others."""
+        for module in (*self._include, *_modules(include)):
+            imported(module, f"include={module!r}")
 
     def tune(self, policies: Mapping[str, Policy]) -> None:
         """Replace the policies that the code declared for queues, in this process."""
@@ -168,51 +171,23 @@ class Unstuck:
         self.middlewares.append(function)
         return function
 
-    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Handle[R]]:
-        """Enqueue jobs of any tasks in one step: all of them are stored, or none."""
-        listed = _listed(calls)
-        answers = await (await self.jobs()).enqueue([call.job for call in listed])
-        return self._handles(answers, listed)
-
-    def enqueue_many_sync(self, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
-        handles = portal().run(self.enqueue_many(_listed(calls)))
-        return [SyncHandle(handle) for handle in handles]
-
-    async def enqueue_in(self, connection: Any, calls: Iterable[Call[R]]) -> list[Handle[R]]:
-        """Enqueue jobs inside the transaction of an asynchronous connection of yours, on PostgreSQL.
-
-        The jobs exist when you commit; until then nobody sees them, not even their handles. Connections and sessions
-        of psycopg, asyncpg and SQLAlchemy are supported. You end the transaction yourself.
-        """
-        store = joinable(await self.store(), self.url)
-        listed = _listed(calls)
-        answers = await store.enqueue_in(connection, [call.job for call in listed])
-        return self._handles(answers, listed)
-
-    def enqueue_in_sync(self, connection: Any, calls: Iterable[Call[R]]) -> list[SyncHandle[R]]:
-        """As ``enqueue_in``, on a synchronous connection: of psycopg, psycopg2, SQLAlchemy or Django."""
-        # No warning inside an event loop: the connection itself blocks the loop, too.
-        store = joinable(portal(inside_a_loop=True).run(self.store()), self.url)
-        listed = _listed(calls)
-        answers = store.enqueue_in_sync(connection, [call.job for call in listed])
-        return [SyncHandle(handle) for handle in self._handles(answers, listed)]
-
-    def _handles(self, answers: Iterable[Enqueued], calls: Iterable[Call[R]]) -> list[Handle[R]]:
-        return [
-            Handle(self.jobs, *pair) for pair in zip(answers, (call.result for call in calls), strict=True)
-        ]
-
     def policies(self, queues: Iterable[str] | None = None) -> dict[str, Policy]:
         """The policies of these queues, or of all that tasks use."""
         if isinstance(queues, str):
             raise ConfigError(f"queues is {queues!r}: it must be a list of names, for example [{queues!r}]")
         wanted = list(self.queues) if queues is None else list(queues)
         if not wanted:
-            raise ConfigError("this app has no tasks: register one with @app.task before you start a worker")
+            raise ConfigError(
+                "this app has no tasks: register one with @app.task, or name the modules that do, by "
+                'Unstuck(…, include=["shop.mail"]) or by unstuck worker --include shop.mail'
+            )
         for name in wanted:
             if name not in self.queues:
                 known = ", ".join(sorted(self.queues))
-                raise ConfigError(f"no task of this app uses queue {name!r}: it has {known}")
+                raise ConfigError(
+                    f"no task of this app uses queue {name!r}: it has {known}; one without a task of its own is declared "
+                    f"by app.queue({name!r})"
+                )
         return {name: self.queues[name] for name in wanted}
 
     async def job(self, id: str, queue: str | None = None) -> Job:
@@ -224,6 +199,10 @@ class Unstuck:
 
     async def jobs(self) -> Jobs:
         """All that can be done with the jobs of the store, on the current event loop."""
+        self.import_tasks()
+        return await self._jobs()
+
+    async def _jobs(self) -> Jobs:
         return Jobs(await self.store(), self.tasks)
 
     def jobs_sync(self) -> SyncJobs:
@@ -232,26 +211,26 @@ class Unstuck:
 
     async def store(self) -> Store:
         """The open store of the current event loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._stores:
-            self._stores[loop] = _Stores()
-        stores = self._stores[loop]
-        stores.fork_guard.check()
-        if self.url not in stores:
-            async with stores.opening:
-                if self.url not in stores:
-                    stores[self.url] = await _opened(self.url)
-        return stores[self.url]
+        if ends_with_process(self.url):
+            raise ConfigError(
+                "store 'sqlite:///:memory:' would be another one in each process and event loop, and gone with it: name a "
+                "file, sqlite:///jobs.db; tests have unstuck.testing.inline(app)"
+            )
+        return await self._stores.opened(self.url)
 
     @asynccontextmanager
-    async def using(self, store: str) -> AsyncIterator[None]:
-        """Use another store for the length of a block, in all threads and event loops."""
-        own, self.url = self.url, store
+    async def using(self, store: str, *, own_transactions: bool = False) -> AsyncIterator[None]:
+        """Use another store for the length of a block, in all threads and event loops.
+
+        With ``own_transactions``, which is for tests, ``enqueue_in`` adds its jobs at once and leaves the caller's alone.
+        """
+        before = self.url, self._own_transactions
+        self.url, self._own_transactions = store, own_transactions
         try:
             yield
         finally:
             await self.__aexit__()
-            self.url = own
+            self.url, self._own_transactions = before
 
     async def __aenter__(self) -> Self:
         await self.store()
@@ -259,17 +238,7 @@ class Unstuck:
 
     async def __aexit__(self, *_: object) -> None:
         """Close the store, also where synchronous callers have opened it."""
-        here = asyncio.get_running_loop()
-        for loop, stores in list(self._stores.items()):
-            if stores.fork_guard.forked or (store := stores.pop(self.url, None)) is None:
-                continue
-            closing = store.__aexit__(None, None, None)
-            if loop is here:
-                await closing
-            elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(closing, loop))
-            else:
-                closing.close()
+        await self._stores.close(self.url)
 
     def _register(
         self,
@@ -283,9 +252,11 @@ class Unstuck:
         stall: Seconds | None = None,
         isolate: bool = False,
         strict: bool = False,
+        middleware: Sequence[Middleware] = (),
         **options: Unpack[QueueOptions],
     ) -> Task[Any, Any]:
         tries = retry_policy(retry)
+        function = function.handler.function if isinstance(function, Task) else function
         named = task_name(name or _own_name(function))
         if named in self.tasks:
             raise ConfigError(f"task {named!r} is registered already: give one of the two another name=")
@@ -301,21 +272,23 @@ class Unstuck:
                 "make them agree, or give it a queue of its own"
             )
         must_agree(self.queues | {queue: policy})
-        handler = Handler(function, named, batch=batch, isolate=isolate, stall=stall, strict=strict)
+        around = middleware_of(named, middleware)
+        handler = Handler(
+            function, named, batch=batch, isolate=isolate, stall=stall, strict=strict, errors=tries.errors
+        )
         task: Task[Any, Any] = TaskFunction(self, handler, queue, policy, tries, timeout)
+        handler.middlewares = around
         self.queues[queue] = policy
         self.tasks[named] = task
         return task
 
 
-def _listed(calls: Iterable[Call[R]]) -> list[Call[R]]:
-    if isinstance(calls, Call):
-        raise ConfigError("a single call is not a list of calls: write [task.call(…)]")
-    found = list(calls)
-    for call in found:
-        if not isinstance(call, Call):
-            raise ConfigError(f"{shown(call)} is not a call: give a task.call(…)")
-    return found
+def _modules(include: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(include, str):
+        raise ConfigError(
+            f"include is {shown(include)}: it must be a list of modules, for example [{shown(include)}]"
+        )
+    return tuple(map(module_name, include))
 
 
 def _policy(options: QueueOptions, whose: str, known: Iterable[str] = QueueOptions.__annotations__) -> Policy:
@@ -323,16 +296,6 @@ def _policy(options: QueueOptions, whose: str, known: Iterable[str] = QueueOptio
         raise ConfigError(f"{whose} has no option {unknown[0]!r}: it takes {', '.join(known)}")
     steps: Any = options.get("lapse_backoff", ())
     return Policy(**options | {"lapse_backoff": tuple(steps) if isinstance(steps, Sequence) else steps})
-
-
-async def _opened(url: str) -> Store:
-    store = await open_store(url).__aenter__()
-    try:
-        await store.migrate()
-    except BaseException:
-        await store.__aexit__(None, None, None)
-        raise
-    return store
 
 
 def _own_name(function: Callable[..., Any]) -> str:

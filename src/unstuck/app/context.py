@@ -185,6 +185,10 @@ def current_jobs() -> tuple[Context, ...]:
         ) from None
 
 
+def in_handler() -> bool:
+    return bool(_current.get(()))
+
+
 def enter(contexts: tuple[Context, ...]) -> None:
     """Make these the current jobs; each handler runs in a context of its own, so nothing has to be undone."""
     _current.set(contexts)

@@ -9,11 +9,12 @@ from typing import Any, Generic, TypeVar, cast
 
 from msgspec import Struct
 
+from unstuck.app.context import in_handler
 from unstuck.app.payload import Result, dropped
 from unstuck.app.sync import portal
 from unstuck.config.checks import YEAR, number
 from unstuck.operations.jobs import Jobs
-from unstuck.protocol.errors import JobFailed, JobPending, PayloadError
+from unstuck.protocol.errors import ConfigError, JobFailed, JobPending, PayloadError
 from unstuck.protocol.job import Category, Enqueued, Failure, Job, Json, Ref, Status
 from unstuck.text.durations import Seconds
 
@@ -58,12 +59,18 @@ class Handle(Struct, Generic[R_co], frozen=True, gc=False):
     async def status(self) -> Status:
         return (await self.job()).status
 
-    async def result(self, timeout: Seconds | None = None) -> R_co:
+    async def result(self, timeout: Seconds | None = None, *, allow_wait: bool = False) -> R_co:
         """Wait for the job and return what its handler returned, read from JSON as the handler's annotation says.
 
         Raises JobFailed if it failed, JobPending (a TimeoutError) if it has not finished in time, and
-        PayloadError if the result does not fit the annotation, or was too large to be kept.
+        PayloadError if the result does not fit the annotation, or was too large to be kept. A handler may not wait for
+        another job, unless ``allow_wait`` says that it may; with ``timeout=0`` nobody waits.
         """
+        if in_handler() and timeout != 0 and not allow_wait:
+            raise ConfigError(
+                f"a handler that waits for job {self.id} keeps its slot, and the job may wait for just that slot: let it "
+                "follow with current_job().then(task.call(…)), or wait all the same with result(allow_wait=True)"
+            )
         patience = None if timeout is None else number("timeout", timeout, 0.0, 10 * YEAR)
         end = None if patience is None else time.monotonic() + patience
         pause = 0.005
@@ -113,8 +120,8 @@ class SyncHandle(Generic[R_co]):
     def status(self) -> Status:
         return portal().run(self._handle.status())
 
-    def result(self, timeout: Seconds | None = None) -> R_co:
-        return portal().run(self._handle.result(timeout))
+    def result(self, timeout: Seconds | None = None, *, allow_wait: bool = False) -> R_co:
+        return portal().run(self._handle.result(timeout, allow_wait=allow_wait))
 
     def cancel(self) -> bool:
         return portal().run(self._handle.cancel())

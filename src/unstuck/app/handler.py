@@ -15,6 +15,7 @@ from typing import Any
 
 from unstuck.app.payload import Arguments, Result
 from unstuck.config.checks import LONGEST_LEASE, number
+from unstuck.protocol.classify import TaskErrors
 from unstuck.protocol.errors import ConfigError, Permanent
 from unstuck.protocol.job import Job
 from unstuck.text.durations import Seconds
@@ -26,7 +27,8 @@ class Handler:
 
     ``batch`` is the number of jobs one call may get, 0 for a function that gets one job's arguments.
     ``stall`` is how many seconds a running job may go without a progress update. ``strict``: no job's payload
-    may have a field that the function does not take, not even one that another system enqueued.
+    may have a field that the function does not take, not even one that another system enqueued. ``errors``: those that
+    are tried again, or never, when this function raises them.
     """
 
     def __init__(
@@ -38,8 +40,11 @@ class Handler:
         isolate: bool = False,
         stall: Seconds | None = None,
         strict: bool = False,
+        errors: TaskErrors = TaskErrors(),  # noqa: B008 - immutable
     ) -> None:
         self.task = task
+        self.errors = errors
+        self.middlewares: Sequence[Callable[..., Any]] = ()  # of this task alone
         self.function = function
         if isclass(function):
             raise ConfigError(f"task {task!r} is a class: make a task of a function, which may use the class")
@@ -54,10 +59,9 @@ class Handler:
             raise ConfigError(f"task {task!r} yields, and a job has one result: return it")
         if isolate and batch:
             raise ConfigError(f"task {task!r} cannot be both a batch and isolated: choose one")
-        if isolate and not self.importable:
+        if isolate and (hidden := self.hidden):
             raise ConfigError(
-                f"task {task!r} cannot be isolated: its function {self.location[1]!r} is not at module level, "
-                "where the child process could import it"
+                f"task {task!r} cannot be isolated: {hidden} is not at module level, where the child process could import it"
             )
 
     def ignored(self, job: Job) -> list[str]:
@@ -97,10 +101,22 @@ class Handler:
     @property
     def location(self) -> tuple[str, str]:
         """The module and the name under which another process finds the function."""
-        function = self.function
-        return getattr(function, "__module__", "") or "", getattr(function, "__qualname__", "") or ""
+        return location(self.function)
 
     @property
-    def importable(self) -> bool:
-        module, name = self.location
-        return bool(module) and bool(name) and "<" not in name
+    def hidden(self) -> str:
+        """What another process could not find, if there is anything."""
+        if not _findable(self.function):
+            return f"its function {self.location[1]!r}"
+        named = (*self.errors.on, *self.errors.never)
+        return next((f"its error {kind.__qualname__!r}" for kind in named if not _findable(kind)), "")
+
+
+def location(what: Callable[..., Any]) -> tuple[str, str]:
+    """The module and the name of a function or a class."""
+    return getattr(what, "__module__", "") or "", getattr(what, "__qualname__", "") or ""
+
+
+def _findable(what: Callable[..., Any]) -> bool:
+    module, name = location(what)
+    return bool(module) and bool(name) and "<" not in name

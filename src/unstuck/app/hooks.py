@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
+from unstuck.app.call import Call
 from unstuck.app.context import Context
 from unstuck.config.checks import shown
-from unstuck.protocol.errors import ConfigError
+from unstuck.protocol.errors import ConfigError, UnstuckError
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+AroundEnqueue = Callable[[Sequence[Call[Any]]], AbstractContextManager[Any]]
+
+
+def middleware_of(task: str, given: Any) -> tuple[Middleware, ...]:
+    """The middleware of one task, as a list of functions."""
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(map(callable, given)):
+        raise ConfigError(
+            f"middleware of task {task!r} is {shown(given)}: it must be a list of functions, each as for @app.middleware"
+        )
+    return tuple(given)
+
+
+def check_around_enqueue(function: Any) -> None:
+    """Refuse a function that certainly returns no context manager."""
+    if isgeneratorfunction(function) or isasyncgenfunction(function) or iscoroutinefunction(function):
+        raise ConfigError(
+            f"around_enqueue {function.__qualname__!r} is not a context manager: write a def that yields once, under "
+            "@app.around_enqueue and @contextmanager"
+        )
+    if isinstance(function, AbstractContextManager) or not callable(function):
+        raise ConfigError(
+            f"around_enqueue is {shown(function)}: give the function itself, without calling it"
+        )
+
+
+@contextmanager
+def enqueueing(around: Iterable[AroundEnqueue], calls: Sequence[Call[Any]]) -> Iterator[None]:
+    """Inside of all of them; the first one is the outermost."""
+    stored = False
+    with ExitStack() as stack:
+        for each in around:
+            stack.enter_context(each(calls))
+        yield
+        stored = True
+    if not stored:
+        raise UnstuckError(
+            "an around_enqueue swallowed an error, so that there are no handles: let errors pass"
+        )
 
 
 def check_lifespan(function: Any) -> None:

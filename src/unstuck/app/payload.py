@@ -69,6 +69,9 @@ class Arguments:
                 "import what it names at module level, and use types that JSON can tell apart"
             ) from error
         self._encoder = msgspec.json.Encoder(enc_hook=plain)
+        self.signature = self._signature.replace(
+            parameters=[one.replace(annotation=hints.get(one.name, one.annotation)) for one in parameters]
+        )  # of a call that enqueues a job
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -123,12 +126,12 @@ class Result:
             msgspec.json.Decoder(hint, dec_hook=_model)
         except TypeError:  # JSON cannot tell its kinds apart: then a result is what JSON gives back
             hint = Any
-        self._hint = hint
+        self.hint = hint
 
     def read(self, value: Json, what: str) -> Any:
         """Raises PayloadError if the function has changed since, or returned something other than its annotation."""
         try:
-            return msgspec.convert(value, self._hint, dec_hook=_model, str_keys=True)
+            return msgspec.convert(value, self.hint, dec_hook=_model, str_keys=True)
         except Exception as error:
             raise PayloadError(
                 f"{what}: its result does not fit the function's return annotation: {_one_line(error)}; "

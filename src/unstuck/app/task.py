@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import update_wrapper
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,9 +26,12 @@ from unstuck.app import tracing
 from unstuck.app.call import Call
 from unstuck.app.handle import Handle, SyncHandle
 from unstuck.app.handler import Handler
-from unstuck.config.checks import LONGEST_LEASE, number
+from unstuck.app.hooks import Middleware
+from unstuck.app.shown import copies_of, like_its_function
+from unstuck.config.checks import LONGEST_LEASE, number, queue_name
 from unstuck.config.job_options import Options
-from unstuck.config.policy import Policy, Rate, Retry
+from unstuck.config.policy import Policy, Rate
+from unstuck.config.retry import Retry, retry_policy
 from unstuck.operations.new_job import new_job
 from unstuck.protocol.job import Json, NewJob
 from unstuck.text.durations import Seconds, in_seconds
@@ -65,6 +69,7 @@ class TaskOptions(QueueOptions, total=False):
     ``retry`` is a number of attempts or a :class:`Retry`. ``timeout`` bounds an attempt, ``stall`` the time between
     two progress updates (seconds). ``isolate`` runs each job in a process of its own. ``strict`` fails jobs of other
     systems that have arguments which the function does not take; otherwise these are ignored with a warning.
+    ``middleware`` runs around this task alone, inside of that of the app.
     """
 
     name: str | None
@@ -74,6 +79,7 @@ class TaskOptions(QueueOptions, total=False):
     stall: Seconds | None
     isolate: bool
     strict: bool
+    middleware: Sequence[Middleware]
 
 
 class Task(Generic[P, R]):
@@ -84,8 +90,12 @@ class Task(Generic[P, R]):
         handle = await send.enqueue("ann")
         await send.options(key="ann", delay=60).enqueue("ann")
 
-    ``enqueue_sync`` does the same for code without an event loop.
+    ``enqueue_sync`` does the same for code without an event loop. A task has its function's name, text and signature.
     """
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
 
     def __init__(
         self,
@@ -96,11 +106,13 @@ class Task(Generic[P, R]):
         retry: Retry,
         timeout: Seconds | None = None,
     ) -> None:
+        update_wrapper(self, handler.function, updated=())
         self.app = app
         self.handler = handler
+        self.shown = copies_of(Task, handler.function, handler.arguments.signature, handler.result.hint)
         self.name = handler.task
         self.queue = queue
-        self._pattern = NewJob(  # what all jobs of this task have in common
+        self._pattern = self._declared = NewJob(  # what all jobs of this task have in common
             queue=queue,
             task=handler.task,
             id="",
@@ -108,7 +120,7 @@ class Task(Generic[P, R]):
             max_crashes=policy.max_crashes,
             backoff=retry.backoff,
             lapse_backoff=policy.lapse_backoff,
-            timeout=None if timeout is None else number("timeout", timeout, 0.05, LONGEST_LEASE),
+            timeout=None if timeout is None else _timeout(timeout),
         )
 
     def __repr__(self) -> str:
@@ -116,9 +128,7 @@ class Task(Generic[P, R]):
 
     def tune(self, policy: Policy) -> None:
         """Use another policy for the jobs that are enqueued from now on."""
-        self._pattern = structs.replace(
-            self._pattern, max_crashes=policy.max_crashes, lapse_backoff=policy.lapse_backoff
-        )
+        self._pattern = self._declared = _under(self._declared, policy)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.handler.function(*args, **kwargs)
@@ -132,17 +142,34 @@ class Task(Generic[P, R]):
         delay: Seconds = 0.0,
         run_at: datetime | None = None,
         lane: str | None = None,
+        queue: str | None = None,
+        retry: Retry | int | None = None,
+        timeout: Seconds | None = None,
     ) -> Self:
-        """The same task with other options: ``send.options(delay=60, priority=5).enqueue(…)``."""
+        """The same task with other options: ``send.options(delay=60, priority=5).enqueue(…)``.
+
+        ``queue`` is another one of the app. Its policy then holds for the job. What is left out is as the task declares it.
+        """
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._pattern = self._pattern_with(
-            Options(
-                key=key, again=again, priority=priority, delay=in_seconds(delay), run_at=run_at, lane=lane
-            )
+        pattern = self._declared
+        if queue is not None:
+            if queue_name(queue) not in self.app.queues:
+                self.app.import_tasks()  # one of them may have it
+            [policy] = self.app.policies([queue]).values()
+            pattern, twin.queue = structs.replace(_under(pattern, policy), queue=queue), queue
+        if retry is not None:
+            tries = retry_policy(retry).of_a_job()
+            pattern = structs.replace(pattern, max_attempts=tries.attempts, backoff=tries.backoff)
+        if timeout is not None:
+            pattern = structs.replace(pattern, timeout=_timeout(timeout))
+        options = Options(
+            key=key, again=again, priority=priority, delay=in_seconds(delay), run_at=run_at, lane=lane
         )
+        twin._pattern = structs.replace(pattern, **asdict(options))
         return twin
 
+    @like_its_function(Call)
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The job that ``enqueue`` would make, for ``enqueue_many`` and ``then``. Arguments are checked here."""
         payload = self.handler.arguments.pack(args, kwargs)
@@ -151,20 +178,29 @@ class Task(Generic[P, R]):
     def new_job(self, arguments: Mapping[str, Json], options: Options) -> NewJob:
         """The job that ``Jobs.enqueue_task`` adds, for arguments that came as JSON."""
         payload = self.handler.arguments.pack((), arguments)
-        return new_job(self._pattern_with(options), payload, trace=tracing.current())
+        pattern = structs.replace(self._pattern, **asdict(options))
+        return new_job(pattern, payload, trace=tracing.current())
 
+    @like_its_function(Handle)
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a job with these arguments. Returns when the job is safely stored."""
         [handle] = await self.app.enqueue_many([self.call(*args, **kwargs)])
         return handle
 
+    @like_its_function(SyncHandle)
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
         """As ``enqueue``, for code without an event loop."""
         [handle] = self.app.enqueue_many_sync([self.call(*args, **kwargs)])
         return handle
 
-    def _pattern_with(self, options: Options) -> NewJob:
-        return structs.replace(self._pattern, **asdict(options))
+
+def _under(pattern: NewJob, policy: Policy) -> NewJob:
+    """A job under this policy of its queue."""
+    return structs.replace(pattern, max_crashes=policy.max_crashes, lapse_backoff=policy.lapse_backoff)
+
+
+def _timeout(seconds: Seconds) -> float:
+    return number("timeout", seconds, 0.05, LONGEST_LEASE)
 
 
 class TaskFunction(Task[P, R], Generic[P, R, Q, C]):

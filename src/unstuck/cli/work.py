@@ -53,6 +53,12 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 @click.argument("app", metavar="MODULE:APP", required=False)
 @click.option("--queue", "queues", multiple=True, help="Only this queue; may be given several times.")
 @click.option(
+    "--include",
+    multiple=True,
+    metavar="MODULE",
+    help="Import this module for its tasks; may be given several times.",
+)
+@click.option(
     "--processes",
     type=int,
     help="Worker processes under one supervisor [default: 1]; 0 works in this process, without one.",
@@ -67,6 +73,9 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     help="Time between recoveries of lost jobs, 0 switches them off. [default: 60s]",
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due any more.")
+@click.option(
+    "--until-idle", is_flag=True, help="End when nothing is left, retries and delayed jobs included."
+)
 @click.option("--reload", is_flag=True, help="Start again when a Python file here changes; for development.")
 @click.option("--config", type=click.Path(path_type=Path), help="Settings. [default: unstuck.toml, if there]")
 @metrics_option
@@ -77,8 +86,10 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def worker(
     app: str | None,
     queues: tuple[str, ...],
+    include: tuple[str, ...],
     config: Path | None,
     burst: bool,
+    until_idle: bool,
     reload: bool,
     under: str | None,
     **given: Any,
@@ -89,22 +100,26 @@ def worker(
     """
     if under is None:
         log_json()
-    settings = load_settings(config, os.environ, lambda name: load_app(name).queues, app=app, **given)
+    if burst and until_idle:
+        raise ConfigError("--burst and --until-idle are two ends of a worker: choose one")
+    settings = load_settings(
+        config, os.environ, lambda name: load_app(name, include).queues, app=app, **given
+    )
     log_json(settings.log_level)
     if settings.app is None:
         raise ConfigError("no app is named: write it as MODULE:APP, for example shop.tasks:app")
     if under is None and settings.metrics_port is not None:
         import_module("unstuck.operations.metrics")  # fails now if its library is missing
     if under is None and settings.processes > 0:
-        options = [("--queue", queue) for queue in queues]
+        options = [("--queue", queue) for queue in queues] + [("--include", module) for module in include]
         options += [
             (f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None
         ]
         options += [("--config", str(config))] if config else []
-        flags = ["--burst"] if burst else []
+        flags = ["--burst"] if burst else ["--until-idle"] if until_idle else []
         argv = command(["worker", settings.app, *chain.from_iterable(options), *flags])
-        sys.exit(asyncio.run(supervise(argv, settings, burst=burst, reload=reload)))
-    found = load_app(settings.app)
+        sys.exit(asyncio.run(supervise(argv, settings, burst=burst or until_idle, reload=reload)))
+    found = load_app(settings.app, include)
     found.tune(settings.policies(found.queues))
     apps = found.url
     url = settings.store or apps
@@ -120,6 +135,7 @@ def worker(
             grace=settings.grace,
             recovery=settings.recovery,
             burst=burst,
+            until_idle=until_idle,
             supervised=under is not None,
         )
         on_signals(one.stop) if under is None else obey(one.stop)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from unstuck.config.checks import YEAR, job_key, lane_name, number, whole
 from unstuck.protocol.errors import ConfigError
+from unstuck.text.durations import Seconds
 
 EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 LATEST = datetime(3000, 1, 1, tzinfo=UTC)
+
+
+class JobOptions(TypedDict, total=False):
+    """What interfaces take of them."""
+
+    key: str | None
+    again: bool
+    priority: int
+    delay: Seconds
+    run_at: datetime | None
+    lane: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

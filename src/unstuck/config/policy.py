@@ -1,4 +1,4 @@
-"""Policy, Rate and Retry: the terms of a queue and the attempts of a task, checked when they are made."""
+"""Policy and Rate: the terms of a queue, checked when they are made."""
 
 from __future__ import annotations
 
@@ -9,33 +9,13 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from unstuck.config.checks import LONGEST_LEASE, YEAR, number, queue_name, shown, whole, within_a_day
+from unstuck.config.checks import LONGEST_LEASE, number, queue_name, shown, whole, within_a_day
+from unstuck.config.retry import steps
 from unstuck.protocol.errors import ConfigError
-from unstuck.protocol.job import USUAL_ATTEMPTS, USUAL_BACKOFF
 from unstuck.text.durations import Seconds
 
 RECOVERY = 60.0  # seconds between recoveries where nothing else is set
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,99}")
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class Retry:
-    """How often a task is tried, and how long it waits after each failure (the last step repeats).
-
-    Five attempts, the second after 10 seconds, the others after a minute each::
-
-        @app.task(retry=Retry(5, backoff=(10, 60)))
-    """
-
-    attempts: int
-    backoff: tuple[float, ...]
-
-    def __init__(
-        self, attempts: int = USUAL_ATTEMPTS, *, backoff: tuple[Seconds, ...] = USUAL_BACKOFF
-    ) -> None:
-        keep = partial(object.__setattr__, self)
-        keep("attempts", whole("attempts", attempts, 1, 1000))
-        keep("backoff", _steps("backoff", backoff))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -130,7 +110,7 @@ def checked(name: str, value: Any) -> Any:
         case "max_crashes" if value is not None:
             return whole(name, value, 1, 1000)
         case "lapse_backoff":
-            return _steps(name, value)
+            return steps(name, value)
         case "rate" if not isinstance(value, Rate | None):
             raise ConfigError(f"rate is {shown(value)}: it must be a Rate, for example Rate(20, per=60)")
         case "limit" | "lane_limit" if value is not None:
@@ -177,12 +157,6 @@ def recovery_of(queues: Mapping[str, Policy]) -> float:
                 "make them agree, or give the worker an interval (--recovery, UNSTUCK_RECOVERY)"
             )
     return seconds
-
-
-def _steps(what: str, steps: Any) -> tuple[float, ...]:
-    if not isinstance(steps, tuple) or len(steps) > 100:
-        raise ConfigError(f"{what} is {shown(steps)}: it must be a tuple of at most 100 numbers (seconds)")
-    return tuple(number(what, step, 0.0, YEAR) for step in steps)
 
 
 def _stages(stages: Any) -> dict[Any, float]:

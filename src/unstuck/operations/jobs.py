@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from unstuck.config.checks import number, queue_name, shown, whole
 from unstuck.config.job_options import Options
-from unstuck.config.policy import Retry
+from unstuck.config.retry import Retry
 from unstuck.operations.doctor import doctor
 from unstuck.operations.explain import explain, latest
 from unstuck.operations.health import DEGRADED, HealthStatus, alive, health_status

@@ -10,7 +10,7 @@ from msgspec import Raw, structs
 
 from unstuck.config.checks import queue_name, shown, task_name
 from unstuck.config.job_options import Options
-from unstuck.config.policy import Retry
+from unstuck.config.retry import Retry, retry_policy
 from unstuck.protocol.errors import ConfigError, PayloadError
 from unstuck.protocol.ids import digest, keyed_id, new_id
 from unstuck.protocol.job import Json, NewJob
@@ -61,7 +61,7 @@ def job_by_name(
     if tasks and queue is None:
         hint = near(str(task), tasks) or f"it has {', '.join(sorted(tasks))}"
         raise ConfigError(f"the app has no task {shown(task)} ({hint}); to enqueue it anyway, name its queue")
-    tries = retry_policy(retry)
+    tries = retry_policy(retry).of_a_job()
     pattern = NewJob(
         queue=queue_name("default" if queue is None else queue),
         task=task_name(task),
@@ -70,12 +70,3 @@ def job_by_name(
         backoff=tries.backoff,
     )
     return new_job(structs.replace(pattern, **asdict(options)), Raw(encode(arguments, "payload")))
-
-
-def retry_policy(retry: Retry | int | None) -> Retry:
-    """What ``retry`` means: a Retry as it is, a number of attempts with the usual backoff, or all of the usual."""
-    if not isinstance(retry, Retry | int | None):
-        raise ConfigError(f"retry is {retry!r}: it must be a number of attempts or a Retry(…)")
-    if isinstance(retry, Retry):
-        return retry
-    return Retry() if retry is None else Retry(retry)

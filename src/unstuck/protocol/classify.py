@@ -57,6 +57,13 @@ class Class(NamedTuple):
     refusal: Refusal | None = None
 
 
+class TaskErrors(NamedTuple):
+    """Which errors one task has tried again, and which never, whatever they mean elsewhere."""
+
+    on: tuple[type[Exception], ...] = ()
+    never: tuple[type[Exception], ...] = ()
+
+
 Rule = Callable[[Any], Class | Category | None]
 
 _TRANSIENT, _PERMANENT, _CRITICAL = Category.TRANSIENT, Category.PERMANENT, Category.CRITICAL
@@ -127,21 +134,42 @@ def register(kind: type[BaseException], rule: Rule | Category) -> None:
     _registry[kind] = rule
 
 
-def classify(error: BaseException) -> Class:
-    """What an exception means for the job that met it. An unknown one is TRANSIENT."""
+def classify(error: BaseException, of_task: TaskErrors = TaskErrors()) -> Class:  # noqa: B008 - immutable
+    """What an exception means for the job that met it. An unknown one is TRANSIENT.
+
+    ``never`` of the task goes before its ``on``, and that before what is registered. Neither changes that an error is
+    CRITICAL or a cancellation.
+    """
+    found = _meant(error, of_task)
+    if found.category is _CRITICAL or isinstance(error, _CANCELLED):
+        return found
+    if _named(error, of_task.never):
+        return Class(_PERMANENT, found.code)
+    return found._replace(category=_TRANSIENT) if _named(error, of_task.on) else found
+
+
+def _meant(error: BaseException, of_task: TaskErrors) -> Class:
     try:
-        found = _found(error)
+        found = _found(error, of_task)
     except BaseException:  # noqa: BLE001 - an exception that cannot even be asked, or a rule with a mistake in it
         found = Class(_TRANSIENT)
     return Class(found.category, _sane_code(found.code, error), sane_delay(found.delay), found.refusal)
 
 
-def _found(error: BaseException) -> Class:
+def _named(error: BaseException, kinds: tuple[type[Exception], ...]) -> bool:
+    """Whether a task names the error's class. What a handler said by a JobError, ``(Exception,)`` does not overrule."""
+    if isinstance(error, JobError):
+        kinds = tuple(kind for kind in kinds if issubclass(kind, JobError))
+    return isinstance(error, kinds)
+
+
+def _found(error: BaseException, of_task: TaskErrors) -> Class:
     for kind in type(error).__mro__:
         if (rule := _registry.get(kind)) and (found := _apply(rule, error)):
             return found
     if isinstance(error, BaseExceptionGroup) and error.exceptions:
-        return max(map(classify, error.exceptions), key=lambda found: _SEVERITY.index(found.category))
+        each = (classify(one, of_task) for one in error.exceptions)
+        return max(each, key=lambda found: _SEVERITY.index(found.category))
     if isinstance(error, JobError):
         code = error.code or type(error).__name__.lower()
         delay = None if error.delay is None else in_seconds(error.delay)
@@ -164,9 +192,15 @@ def _found(error: BaseException) -> Class:
     return Class(_TRANSIENT)
 
 
-def failure(error: BaseException, *, attempt: int = 0, worker: str = "") -> Failure:
+def failure(
+    error: BaseException,
+    of_task: TaskErrors = TaskErrors(),  # noqa: B008 - immutable
+    *,
+    attempt: int = 0,
+    worker: str = "",
+) -> Failure:
     """The exception as data: classified, redacted and cut to size, even if its ``str()`` raises."""
-    found = classify(error)
+    found = classify(error, of_task)
     return Failure(
         category=found.category,
         code=found.code,

@@ -12,7 +12,7 @@ from unstuck.protocol.foreign import Joinable
 from unstuck.protocol.store import Store
 from unstuck.stores.postgres.foreign.layout import Layout
 from unstuck.stores.shared.url_options import take_events
-from unstuck.stores.shared.urls import is_in_memory, sqlite_path
+from unstuck.stores.shared.urls import is_in_memory, sqlite_path, without_driver
 from unstuck.text.redact import redact
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def open_store(url: str) -> Store:
     ``sqlite:///jobs.db`` is a file in the current folder, also if the process changes its folder later.
     ``sqlite:////var/lib/jobs.db`` is a file by its full path, ``sqlite:///:memory:`` a store that is deleted when it is
     closed. ``postgresql://user@host/database`` is a schema in a database, ``?schema=unstuck`` unless you name another;
-    ``&table=jobs`` adopts a table of yours as a queue. ``redis://host:6379/0`` (``rediss://`` with TLS,
+    the driver in ``postgresql+asyncpg://`` is passed over; ``&table=jobs`` adopts a table of yours as a queue. ``redis://host:6379/0`` (``rediss://`` with TLS,
     ``unix:///path/to.sock``) is a Redis or Valkey server; its keys begin with ``?prefix=bull`` unless you name another.
     ``neo4j://user:password@host:7687/embedding-jobs`` (or ``bolt://``, each also with ``+s``) is a database on a Neo4j
     server; its jobs have the label ``?label=EmbedJob`` unless you name another. ``?events=all`` also records routine events.
@@ -91,7 +91,7 @@ def _parts(url: str) -> tuple[SplitResult, str]:
     """The parts of a URL, and its text without secrets, for messages."""
     shown = repr(redact(str(url), 100))
     try:
-        parts = urlsplit(url if isinstance(url, str) else "")
+        parts = urlsplit(without_driver(url) if isinstance(url, str) else "")
         parts.path.encode()
     except ValueError as error:
         raise ConfigError(f"store {shown} is not a URL: {error}") from None
@@ -153,6 +153,11 @@ def _installed(url: str, scheme: str, shown: str) -> Store:
     """A store that another package provides."""
     points = entry_points(group="unstuck.stores")
     found = tuple(points.select(name=scheme))
+    kind, _, driver = scheme.partition("+")
+    if not found and driver and kind in ("sqlite", "postgresql", "postgres", "redis"):
+        raise ConfigError(
+            f"store {shown} names a driver, which is not chosen here: drop '+{driver}', as in {kind}://"
+        )
     if not found:
         others = "".join(f", {name}://…" for name in sorted(points.names))
         raise ConfigError(

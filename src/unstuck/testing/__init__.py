@@ -5,7 +5,7 @@ from unstuck.testing.harnesses.neo4j import Neo4jHarness
 from unstuck.testing.harnesses.postgres import PostgresHarness
 from unstuck.testing.harnesses.redis import RedisHarness
 from unstuck.testing.harnesses.sqlite import SQLiteHarness
-from unstuck.testing.inline import Inline, inline
+from unstuck.testing.inline import Inline, SyncInline, inline
 
 __all__ = [
     "Harness",
@@ -14,6 +14,7 @@ __all__ = [
     "PostgresHarness",
     "RedisHarness",
     "SQLiteHarness",
+    "SyncInline",
     "grow_old",
     "inline",
 ]

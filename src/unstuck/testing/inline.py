@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from unstuck.app.app import Unstuck
+from unstuck.app.sync_jobs import SyncJobs
 from unstuck.operations.jobs import Jobs
+from unstuck.protocol.errors import UnstuckError
 from unstuck.protocol.job import Job, Status
 from unstuck.protocol.limits import of_queue
 from unstuck.protocol.operators import Filter
@@ -87,13 +89,51 @@ def _delays(pending: list[Job], began: datetime) -> list[_Gap]:
     return [_Gap(max(wait, ROUND), wait) for wait in waits]
 
 
-@asynccontextmanager
-async def inline(app: Unstuck) -> AsyncIterator[Inline]:
+class SyncInline:
+    """The same for tests without an event loop."""
+
+    def __init__(self, inside: Inline, runner: asyncio.Runner, jobs: SyncJobs) -> None:
+        self._inside = inside
+        self._runner = runner
+        self.jobs = jobs
+
+    def run(self, *, ahead: Seconds = 0.0) -> None:
+        """As :meth:`Inline.run`."""
+        self._runner.run(self._inside.run(ahead=ahead))
+
+
+class InlineBlock(AbstractAsyncContextManager[Inline], AbstractContextManager[SyncInline]):
+    """What ``inline`` returns: enter it with ``async with`` or, where no event loop runs, with ``with``."""
+
+    def __init__(self, app: Unstuck) -> None:
+        self._app = app
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Inline:
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="unstuck-inline-"))
+        harness = SQLiteHarness(Path(folder))
+        await self._stack.enter_async_context(self._app.using(harness.url, own_transactions=True))
+        return Inline(self._app, await self._app.jobs(), harness)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def __enter__(self) -> SyncInline:
+        if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
+            raise UnstuckError("an event loop runs here: write async with inline(app), and await jobs.run()")
+        self._runner = asyncio.Runner()
+        return SyncInline(self._runner.run(self.__aenter__()), self._runner, self._app.jobs_sync())
+
+    def __exit__(self, *_: object) -> None:
+        with self._runner:
+            self._runner.run(self.__aexit__())
+
+
+def inline(app: Unstuck) -> InlineBlock:
     """Give the app an empty store for the length of a block; the real one is not touched.
 
-    ``async with inline(app) as jobs: await send.enqueue(…); await jobs.run()``
+    ``async with inline(app) as jobs: await send.enqueue(…); await jobs.run()``, or without an event loop
+    ``with inline(app) as jobs: send.enqueue_sync(…); jobs.run()``. ``enqueue_in`` takes any connection there, and adds its
+    jobs at once, in a transaction of its own.
     """
-    with tempfile.TemporaryDirectory(prefix="unstuck-inline-") as folder:
-        harness = SQLiteHarness(Path(folder))
-        async with app.using(harness.url):
-            yield Inline(app, await app.jobs(), harness)
+    return InlineBlock(app)

@@ -78,7 +78,7 @@ async def perform(handler: Handler | None, context: Context, policy: Policy, run
         if isinstance(error, asyncio.CancelledError) and context.cancelled:
             raise
         # Whatever else a handler raises is the job's failure, not the worker's.
-        return _judge(context, error, policy, runtime)
+        return _judge(handler, context, error, policy, runtime)
     return _completed(context, result, runtime)
 
 
@@ -113,15 +113,16 @@ async def _together(
         # One of them alone may be lost, the rest goes on.
         if isinstance(error, asyncio.CancelledError) and all(context.cancelled for context in contexts):
             raise
-        category = classify(error).category
+        category = classify(error, handler.errors).category
         if category is Category.CRITICAL and len(contexts) > 1:
-            return _halted(contexts, error, policy, runtime)
+            return _halted(handler, contexts, error, policy, runtime)
         if len(contexts) == 1 or category is not Category.PERMANENT:
             first = contexts[0]
             return {
-                each.id: _judge(each, error, policy, runtime, quiet=each is not first) for each in contexts
+                each.id: _judge(handler, each, error, policy, runtime, quiet=each is not first)
+                for each in contexts
             }
-        why = failure(error)
+        why = failure(error, handler.errors)
         log.warning(
             "a batch of %d %s jobs failed, so that each is run once more, alone: %s: %s",
             len(items),
@@ -141,26 +142,28 @@ async def _together(
     ended: dict[str, Outcome] = {}
     for context, answer in zip(contexts, answers, strict=True):
         if isinstance(answer, BaseException):
-            ended[context.id] = _judge(context, answer, policy, runtime, quiet=id(answer) in logged)
+            ended[context.id] = _judge(handler, context, answer, policy, runtime, quiet=id(answer) in logged)
             logged.add(id(answer))
         else:
             ended[context.id] = _completed(context, answer, runtime)
     return ended
 
 
-def _halted(contexts: Contexts, error: BaseException, policy: Policy, runtime: Runtime) -> dict[str, Outcome]:
+def _halted(
+    handler: Handler, contexts: Contexts, error: BaseException, policy: Policy, runtime: Runtime
+) -> dict[str, Outcome]:
     """One job fails and carries the error; the others are not to blame, and wait until somebody has looked."""
     first, *others = contexts
     spared = {
         context.id: released(context.job.lease, why="the batch met a CRITICAL error") for context in others
     }
-    return spared | {first.id: _judge(first, error, policy, runtime)}
+    return spared | {first.id: _judge(handler, first, error, policy, runtime)}
 
 
 def _call(
     handler: Handler, arguments: dict[str, Any], contexts: Contexts, runtime: Runtime
 ) -> Awaitable[Any]:
-    if not runtime.middlewares and tracing.off():
+    if not runtime.middlewares and not handler.middlewares and tracing.off():
         return runtime.runners.run(handler, arguments, contexts)
     return _call_inside(handler, arguments, contexts, runtime)
 
@@ -170,14 +173,20 @@ async def _call_inside(
 ) -> Any:
     """Inside of a span and of all middleware."""
     call: Callable[[], Awaitable[Any]] = partial(runtime.runners.run, handler, arguments, contexts)
-    for middleware in reversed(runtime.middlewares):
+    for middleware in reversed((*runtime.middlewares, *handler.middlewares)):
         call = partial(middleware, contexts[0], call)
     with tracing.span(contexts[0].job):
         return await call()
 
 
 def _judge(
-    context: Context, error: BaseException, policy: Policy, runtime: Runtime, *, quiet: bool = False
+    handler: Handler,
+    context: Context,
+    error: BaseException,
+    policy: Policy,
+    runtime: Runtime,
+    *,
+    quiet: bool = False,
 ) -> Outcome:
     """What becomes of a job whose handler raised. A refusal of a whole batch is logged once: for the rest, ``quiet``."""
     job = context.job
@@ -191,7 +200,7 @@ def _judge(
     if isinstance(error, Remote):
         found, why, snooze = error.raised.found, error.raised.failure, error.raised.snooze
     else:
-        found, why = classify(error), failure(error)
+        found, why = classify(error, handler.errors), failure(error, handler.errors)
         snooze = error.seconds if isinstance(error, Snooze) else None
     if snooze is not None:
         return released(job.lease, snooze, why="snoozed by its handler")

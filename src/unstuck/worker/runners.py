@@ -48,8 +48,9 @@ class Runners:
                 end_unless(self._pid)
         if contexts[0].job.crashes and not alone:
             log.warning(
-                "job %s crashed before and cannot be isolated: its function is not at module level",
+                "job %s crashed before and cannot be isolated: %s is not at module level",
                 contexts[0].id,
+                handler.hidden,
             )
         if alone:
             work = self._isolation.run(handler, contexts[0])
@@ -157,7 +158,7 @@ class Runners:
 
 def isolated(handler: Handler, context: Context) -> bool:
     """A job that has crashed before runs alone, so that it takes nobody with it again."""
-    return handler.isolate or (context.job.crashes > 0 and handler.importable)
+    return handler.isolate or (context.job.crashes > 0 and not handler.hidden)
 
 
 class CallResult(NamedTuple):

@@ -54,7 +54,8 @@ class Worker:
     """Runs the jobs of an app until stopped. Needs nothing but the store to agree with other workers.
 
     ``burst`` ends it when nothing is due any more; without ``wait_for_limits`` also while a rate or a refusal holds
-    jobs back. ``recovery`` is the reaper's interval, 0 switches it off; by default it is what
+    jobs back. ``until_idle`` ends it when nothing is left: it waits for retries, delayed jobs and those that other
+    workers run, but not for queues that are paused or halted. ``recovery`` is the reaper's interval, 0 switches it off; by default it is what
     the queues ask for, or 60 seconds. ``supervised`` says that another process is
     started if this one ends: then it ends when a handler blocks the event loop for longer than a lease.
     """
@@ -68,11 +69,16 @@ class Worker:
         grace: Seconds = 30.0,
         recovery: Seconds | None = None,
         burst: bool = False,
+        until_idle: bool = False,
         wait_for_limits: bool = True,
         supervised: bool = False,
     ) -> None:
+        if burst and until_idle:
+            raise ConfigError("burst and until_idle are two ends of a worker: choose one")
         self.app = app
+        self._until_idle = until_idle
         self.id = process_id("worker")
+        app.import_tasks()
         self._queues = app.policies(queues)
         self._concurrency = at_a_time("concurrency", concurrency)
         self._grace = within_a_day("grace", grace)
@@ -106,10 +112,26 @@ class Worker:
             opening = self._limits.next_open() if self._wait_for_limits else None
             if wanted or self._store_io.owed:
                 await self._store_io.once(wanted)  # leases and settles
-            elif self._burst and not self._held and opening is None:
+            elif await self._done(opening):
                 return
             else:
                 await self._leasing.sleep(opening)
+
+    async def _done(self, opening: float | None) -> bool:
+        """Whether nothing is left that this worker is to wait for."""
+        if self._held or not (self._burst or self._until_idle):
+            return False
+        if self._burst:
+            return opening is None
+        try:
+            queues = await self._store.count()
+        except StoreError:
+            return False
+        return not any(
+            each.pending or each.processing
+            for each in queues
+            if each.queue in self._queues and not each.stopped
+        )
 
     async def process_jobs(self, limit: int = 10) -> int:
         """One round by hand: lease up to ``limit`` jobs, run them, and return how many ran.
@@ -166,8 +188,10 @@ class Worker:
             # Before the lifespans: whatever becomes of them, there is a schema, and others can look at the store.
             self._store, away = await self._opened()
             await enter_lifespans(stack, self.app.lifespans)
-            handlers = [task.handler for task in self.app.tasks.values() if task.queue in self._queues]
-            isolation = Isolation(self.app.url, handlers)
+            # A job of any task may be in any queue of the app.
+            tasks = self.app.tasks.values()
+            soon = any(task.handler.isolate for task in tasks if task.queue in self._queues)
+            isolation = Isolation(self.app.url, [task.handler for task in tasks], soon=soon)
             await self._connect(stack, isolation, away)
             async with asyncio.TaskGroup() as starting:
                 warming = starting.create_task(isolation.begin())

@@ -45,7 +45,7 @@ def same_database(store: str, url: str) -> bool:
 
 def _where(url: str) -> tuple[str, ...]:
     parts = urlsplit(url)
-    if parts.scheme not in {"postgresql", "postgres"}:
+    if parts.scheme.partition("+")[0] not in {"postgresql", "postgres"}:
         return (url,)
     facts = conninfo_to_dict(parse_address(parts, "…").conninfo)
     host, port, name = (facts.get(name) for name in ("host", "port", "dbname"))

@@ -87,8 +87,9 @@ def _returned(result: TaskResult, job: Job, value: Any) -> Returned:
 
 def _failed(result: TaskResult, job: Job, error: BaseException) -> None:
     """Django hears of a failure that is final; one that leads to another attempt is none yet."""
-    found = classify(error)
-    why = failure(error, attempt=job.attempts)
+    errors = result.task.get_backend().app.tasks[job.task].handler.errors
+    found = classify(error, errors)
+    why = failure(error, errors, attempt=job.attempts)
     if isinstance(error, Snooze) or found.refusal is not None or fate(job, why).status is not Status.FAILED:
         return
     result.errors.append(TaskError(exception_class_path=str(why.details["exception"]), traceback=why.stack))

@@ -15,6 +15,9 @@ _NOT_IN_A_PATH = re.compile(
     r"[%?#\x00-\x1f\x7f\udc80-\udcff]"
 )  # also bytes of a name that is not valid UTF-8
 
+# As SQLAlchemy names them: where the database is does not depend on who connects to it.
+_POSTGRES_DRIVER = re.compile(r"(?:postgresql|postgres)\+(?:asyncpg|psycopg|psycopg2|psycopg_async)(?=://)")
+
 
 def describe(url: str) -> str:
     """The URL without its secrets; a file with its full path, and whether it is a new file.
@@ -30,10 +33,15 @@ def describe(url: str) -> str:
 def absolute_url(url: str) -> str:
     """A URL that means the same store in every folder: a file with a relative path gets its full path."""
     if not isinstance(url, str) or not _has_file(url):
-        return url
+        return without_driver(url)
     parts = urlsplit(url)
     escaped = _NOT_IN_A_PATH.sub(lambda found: quote(found[0]), str(sqlite_path(url)))
     return f"sqlite:///{escaped}" + (f"?{parts.query}" if parts.query else "")
+
+
+def without_driver(url: str) -> str:
+    """The URL of a PostgreSQL database, without the driver by which another library is to connect to it."""
+    return _POSTGRES_DRIVER.sub("postgresql", url, count=1) if isinstance(url, str) else url
 
 
 def sqlite_path(url: str) -> Path:

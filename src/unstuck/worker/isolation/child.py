@@ -21,7 +21,7 @@ from unstuck.app.context import Context, enter
 from unstuck.app.handler import Handler
 from unstuck.app.hooks import Lifespan
 from unstuck.app.payload import record
-from unstuck.protocol.classify import Class, classify, failure, unfit
+from unstuck.protocol.classify import Class, TaskErrors, classify, failure, unfit
 from unstuck.protocol.errors import ConfigError, Permanent, Snooze
 from unstuck.protocol.job import Category, Failure, Job, NewJob
 from unstuck.worker.forks import end_unless, no_child_turns_this_loop
@@ -89,7 +89,7 @@ def perform_alone(handler: Handler, lifespans: Sequence[Lifespan], order: Order,
     try:
         result = contextvars.copy_context().run(_call, handler, lifespans, arguments, context, gate)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is the job's failure
-        send("raised", _raised(error))
+        send("raised", _raised(error, handler.errors))
         return
     try:
         answer = record(result)
@@ -232,9 +232,9 @@ async def _inside(
             end_unless(pid)
 
 
-def _raised(error: BaseException) -> Raised:
+def _raised(error: BaseException, of_task: TaskErrors = TaskErrors()) -> Raised:  # noqa: B008 - immutable
     snooze = error.seconds if isinstance(error, Snooze) else None
-    return Raised(failure(error), classify(error), snooze)
+    return Raised(failure(error, of_task), classify(error, of_task), snooze)
 
 
 def _invalid(error: BaseException, code: str) -> Raised:

@@ -29,6 +29,7 @@ import msgspec
 from unstuck.app.handler import Handler
 from unstuck.app.hooks import Lifespan
 from unstuck.app.task import Task
+from unstuck.protocol.classify import TaskErrors
 from unstuck.recovery import processes
 from unstuck.text.logs import log_json
 from unstuck.worker.isolation.child import UNTIMELY, Order, importing, perform_alone, refuse
@@ -175,12 +176,17 @@ class ForkServer:
             if module == "__main__" and self._no_main:
                 return self._no_main
             try:
-                found = attrgetter(name)(import_module(module))
+                found = _imported(module, name)
                 if isinstance(found, Task):
                     found.app.url = self._store
                     self._homes[place] = Home(found.handler, found.app.lifespans)
                 else:
-                    handler = Handler(found, order["task"], batch=order["batch"], strict=order["strict"])
+                    errors = TaskErrors(
+                        *(tuple(_imported(*kind) for kind in each) for each in order["errors"])
+                    )
+                    handler = Handler(
+                        found, order["task"], batch=order["batch"], strict=order["strict"], errors=errors
+                    )
                     self._homes[place] = Home(handler, ())
             except Exception as error:  # noqa: BLE001 - the job's failure, not ours
                 return error
@@ -220,6 +226,10 @@ class ForkServer:
             processes.kill_group(pid)
         processes.kill_strays(set())
         os._exit(0)
+
+
+def _imported(module: str, name: str) -> Any:
+    return attrgetter(name)(import_module(module))
 
 
 def _heed(doomed: mmap.mmap, number: int, _frame: FrameType | None) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from unstuck.app.context import Context
-from unstuck.app.handler import Handler
+from unstuck.app.handler import Handler, location
 from unstuck.background import end
 from unstuck.protocol.errors import Snooze, UnstuckError
 from unstuck.recovery import processes
@@ -114,20 +114,22 @@ class ServerProcess:
 class Isolation:
     """Starts the fork server when the first job needs it. All of it belongs to one event loop.
 
-    What isolated handlers enqueue themselves goes to the same ``store``.
+    What isolated handlers enqueue themselves goes to the same ``store``. ``soon``: jobs that are always isolated are
+    expected.
     """
 
-    def __init__(self, store: str, handlers: Sequence[Handler]) -> None:
+    def __init__(self, store: str, handlers: Sequence[Handler], *, soon: bool = False) -> None:
+        self._soon = soon
         self._store = store
-        self._handlers = [handler for handler in handlers if handler.importable]
+        self._handlers = [handler for handler in handlers if not handler.hidden]
         self._current: ServerProcess | None = None
         self._wrong = ""  # with our main module
         self._starting, self._warming = asyncio.Lock(), asyncio.Lock()
         self._numbers: Iterator[int] = count(1)
 
     async def begin(self) -> str:
-        """Have a fork server before the first job if handlers always need one; returns why it cannot have them."""
-        if any(handler.isolate for handler in self._handlers):
+        """Have a fork server before the first job if jobs need one soon; returns why it cannot have them."""
+        if self._soon:
             await self.warm()
         return self._wrong if any(handler.isolate and _in_main(handler) for handler in self._handlers) else ""
 
@@ -275,7 +277,8 @@ async def _attend(sock: socket.socket, server: ServerProcess, number: int, conte
 
 
 def _in_main(handler: Handler) -> bool:
-    return handler.location[0] == "__main__"
+    named = (*handler.errors.on, *handler.errors.never)
+    return "__main__" in {handler.location[0], *(kind.__module__ for kind in named)}
 
 
 def _order(handler: Handler) -> dict[str, Any]:
@@ -284,6 +287,7 @@ def _order(handler: Handler) -> dict[str, Any]:
         "task": handler.task,
         "batch": handler.batch,
         "strict": handler.strict,
+        "errors": [[location(kind) for kind in kinds] for kinds in handler.errors],
     }
 
 
