@@ -92,9 +92,9 @@ def digest(text: str) -> bytes:
 def embedding(
     entity: Entity, whole: Vector, *observations: Vector, fence: int = 1, model: Model = MODEL
 ) -> Embedding:
-    """One of the whole text and of some observations. Its texts are whatever has these vectors."""
-    chunks = [chunk(whole, f"{whole.tobytes()!r}")]
-    chunks += [chunk(of, f"{of.tobytes()!r}", number) for number, of in enumerate(observations)]
+    """One of the whole text and of some observations. Its texts are its own, as each has the entity's name."""
+    chunks = [chunk(whole, f"{entity.uid} {whole.tobytes()!r}")]
+    chunks += [chunk(of, f"{entity.uid} {of.tobytes()!r} {at}", at) for at, of in enumerate(observations)]
     return Embedding(uid=entity.uid, version=entity.version, fence=fence, model=model, chunks=tuple(chunks))
 
 

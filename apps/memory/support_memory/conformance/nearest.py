@@ -1,16 +1,18 @@
 """Search by vectors: current entities, each by its best vector, filtered before the limit."""
 
+import uuid
 from collections.abc import Awaitable, Callable
 
 import numpy as np
 import pytest
 from unstuck_memory.graph import Graph
 from unstuck_memory.values import Entity
-from unstuck_memory.vectors import Model
+from unstuck_memory.vectors import Embedding, Model
 
 from support_memory.conformance.given import (
     MODEL,
     changed,
+    chunk,
     created,
     embed,
     embedding,
@@ -88,6 +90,9 @@ async def test_types_and_project_are_applied_before_the_limit(graph: Graph, proj
     assert len(hits) == 4
     assert await graph.nearest(project, MODEL, vector(), 3, types=["Wanted"]) == []
     assert len(await graph.nearest(project, MODEL, vector(), MANY + 10)) == MANY + 5
+    await changed(graph, project, "near 0", "moved on")
+    await graph.delete_entities(project, ["near 1"])
+    assert len(await graph.nearest(project, MODEL, vector(), MANY + 10)) == MANY + 3
 
 
 async def test_the_ten_found_among_thousands_are_nearly_always_the_nearest(
@@ -132,6 +137,36 @@ async def test_what_is_archived_or_outdated_is_never_found(graph: Graph, project
     assert [hit.uid for hit in await graph.nearest(project, MODEL, vector(), 10)] == [kept.uid]
     await graph.merge_entities(project, "kept", "outdated")
     assert await graph.nearest(project, MODEL, vector(), 10) == []
+
+
+async def test_a_text_that_two_entities_have_is_found_by_those_that_still_have_it(
+    graph: Graph, project: str
+) -> None:
+    await graph.use_model(MODEL)
+    text = uuid.uuid4().hex
+    [ann] = await created(graph, project, "Ann")
+    [other] = await created(graph, f"{project}-other", "Ann")
+
+    async def embedded(entity: Entity) -> bool:
+        chunks = (chunk(vector(0.5), text), chunk(vector(0.2), f"{text} 0", 0))
+        stored = Embedding(uid=entity.uid, version=entity.version, fence=1, model=MODEL, chunks=chunks)
+        return await graph.store_embeddings([stored]) == [True]
+
+    async def found() -> list[str]:
+        hits = [await graph.nearest(place, MODEL, vector(), 5) for place in (project, f"{project}-other")]
+        return [hit.uid for both in hits for hit in both]
+
+    assert await embedded(ann)
+    assert await embedded(other)
+    assert await found() == [ann.uid, other.uid]
+    later = await changed(graph, project, "Ann", "moved on")
+    assert await found() == [other.uid]
+    assert await embedded(later)
+    await graph.delete_entities(f"{project}-other", ["Ann"])
+    await graph.purge(f"{project}-other", 0)
+    assert await found() == [ann.uid]
+    await graph.delete_entities(project, ["Ann"])
+    assert await found() == []
 
 
 async def test_archived_vectors_take_no_room(graph: Graph, project: str) -> None:
