@@ -59,7 +59,10 @@ async def test_status_shows_coverage_queue_and_dead_letters_and_fails_if_nobody_
         text = run(tmp_path, "status")
         assert text.returncode == 1
         assert "default: 2 of 3 entities have embeddings (67%)" in text.stdout
-        assert "no worker runs: start unstuck-memory mcp, or unstuck worker unstuck_memory.worker:app" in text.stdout
+        assert (
+            "no worker runs: start unstuck-memory mcp, or unstuck worker unstuck_memory.worker:app"
+            in text.stdout
+        )
 
         hosted = {
             "UNSTUCK_MEMORY_EMBEDDINGS": "openai",
