@@ -18,7 +18,7 @@ def test_search_prints_each_hit_with_its_scores_and_what_matched(lived_in: Comma
 
 def test_search_says_why_another_mode_ran_and_how_far_embeddings_are(lived_in: Command) -> None:
     text = lived_in.good("search", "cello")
-    assert "1 found by keyword search; not by hybrid search: nothing is embedded yet" in text
+    assert "1 found by keyword search\nnot by hybrid search: nothing is embedded yet" in text
     assert "0 of 2 entities have embeddings" in text
     lived_in.embed(1)
     assert "1 of 2 entities have embeddings" in lived_in.good("search", "cello")
@@ -40,7 +40,7 @@ def test_search_passes_its_options_on(lived_in: Command) -> None:
     assert [hit["entity"]["name"] for hit in found["hits"]] == ["Lyon"]
     found = lived_in.data("search", "Lyon", "--mode", "semantic", "--min-similarity", "1")
     assert (found["hits"], found["mode"], found["dropped"]) == ([], "semantic", 2)
-    assert "0 found by semantic search; 2 less similar left out" in lived_in.good(
+    assert "0 found by semantic search\n2 less similar left out" in lived_in.good(
         "search", "Lyon", "--mode", "semantic", "--min-similarity", "1"
     )
 

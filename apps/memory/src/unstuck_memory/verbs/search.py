@@ -67,7 +67,8 @@ def search(
         click.echo(f"{HEAD}entity")
     for hit in found.hits:
         _print(hit)
-    click.echo(_how(found))
+    for row in _how(found):
+        click.echo(row)
     if found.next_cursor is not None:
         click.echo(f"more: --cursor {found.next_cursor}")
 
@@ -83,7 +84,7 @@ def _part(score: float | None) -> str:
     return "-" if score is None else f"{score:.2f}"
 
 
-def _how(found: SearchAnswer) -> str:
+def _how(found: SearchAnswer) -> list[str]:
     parts = [f"{len(found.hits)} found by {found.mode} search"]
     if found.reason is not None:
         parts.append(f"not by {found.requested} search: {WHY[found.reason]}")
@@ -91,4 +92,4 @@ def _how(found: SearchAnswer) -> str:
         parts.append(f"{found.coverage.embedded} of {found.coverage.entities} entities have embeddings")
     if found.dropped:
         parts.append(f"{found.dropped} less similar left out")
-    return "; ".join(parts)
+    return parts
