@@ -70,6 +70,8 @@ def test_check_fails_for_each_part_that_does_not_answer_and_shows_no_secret(
         "graph": "FAILED", "queue": "FAILED", "provider": "FAILED",
     }  # fmt: skip
     assert f"127.0.0.1:{nobody}" in found["graph"][1]
+    assert found["queue"][1].startswith(f"postgresql://127.0.0.1:{nobody}/jobs: ")
+    assert "start its server, correct its settings" in found["queue"][1]
     assert found["provider"][1].startswith("provider openai does not answer: APIConnectionError; look at")
     assert not any(secret in answer.output for secret in SECRETS)
 

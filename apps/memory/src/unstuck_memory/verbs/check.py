@@ -80,8 +80,14 @@ async def _graph(found: settings.Settings, project: str) -> str:
 
 
 async def _queue(found: settings.Settings) -> str:
-    async with Jobs.open(found.jobs_at) as jobs:
-        health = await jobs.get_health_status(None if await jobs.strange(QUEUE) else QUEUE)
+    at = without_user(found.jobs_at)
+    try:
+        async with Jobs.open(found.jobs_at) as jobs:
+            health = await jobs.get_health_status(None if await jobs.strange(QUEUE) else QUEUE)
+    except UnstuckError as error:
+        raise UnstuckMemoryError(
+            f"{at}: {str(error).rstrip('.')}; start its server, correct its settings, or run unstuck-memory init if it is new"
+        ) from error
     if env_text(os.environ, DAYS) is None:
         raise ConfigError(
             f"{DAYS} is not set: workers refuse to start; set it to 7 to 30 days in {settings.data_folder() / settings_file.NAME}, "
@@ -89,10 +95,10 @@ async def _queue(found: settings.Settings) -> str:
         )
     env_int(os.environ, DAYS, least=7, most=30)
     if health.status == "CRITICAL":
-        raise UnstuckMemoryError(f"{without_user(found.jobs_at)}: CRITICAL, {health.why}")
+        raise UnstuckMemoryError(f"{at}: CRITICAL, {health.why}")
     workers = counted(health.workers, "worker", "workers")
     why = f", {health.why}" if health.why else ""
-    return f"{without_user(found.jobs_at)}: {workers}, {health.status}{why}"
+    return f"{at}: {workers}, {health.status}{why}"
 
 
 async def _provider() -> str:
