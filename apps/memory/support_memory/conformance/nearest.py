@@ -26,12 +26,20 @@ MANY, EACH = 75, 30  # entities, and vectors of each: together more than anybody
 
 
 async def _filled(
-    graph: Graph, project: str, kind: str, count: int, cosine: float, each: int = 1
+    graph: Graph,
+    project: str,
+    kind: str,
+    count: int,
+    cosine: float,
+    each: int = 1,
+    *,
+    sign: int = 1,
+    model: Model = MODEL,
 ) -> list[Entity]:
-    """So many of a kind, with so many vectors at this cosine each."""
+    """So many of a kind, with so many vectors at this cosine each; ``sign`` is that of their other number."""
     made = await created(graph, project, *(new(f"{kind} {number}", kind=kind) for number in range(count)))
-    vectors = [vector(cosine, axis=1 + number % 11) for number in range(each)]
-    assert all(await graph.store_embeddings([embedding(one, *vectors) for one in made]))
+    vectors = [sign * vector(sign * cosine, axis=1 + number % 11) for number in range(each)]
+    assert all(await graph.store_embeddings([embedding(one, *vectors, model=model) for one in made]))
     return made
 
 
@@ -90,9 +98,28 @@ async def test_types_and_project_are_applied_before_the_limit(graph: Graph, proj
     assert len(hits) == 4
     assert await graph.nearest(project, MODEL, vector(), 3, types=["Wanted"]) == []
     assert len(await graph.nearest(project, MODEL, vector(), MANY + 10)) == MANY + 5
-    await changed(graph, project, "near 0", "moved on")
-    await graph.delete_entities(project, ["near 1"])
-    assert len(await graph.nearest(project, MODEL, vector(), MANY + 10)) == MANY + 3
+
+
+async def test_they_are_applied_before_the_limit_among_thousands_too(graph: Graph, project: str) -> None:
+    """There are nearer ones in another project, of another type, archived and outdated."""
+    model = Model(f"model-{uuid.uuid4().hex[:12]}", 12)
+    await graph.use_model(model)
+    near = await _filled(graph, project, "near", MANY, 0.8, EACH, model=model)
+    await _filled(graph, f"{project}-other", "near", MANY, 0.9, EACH, model=model)
+    nearer = await _filled(graph, project, "nearer", 5, 0.95, EACH, sign=-1, model=model)
+    gone = await _filled(graph, project, "gone", 5, 0.99, EACH, sign=-1, model=model)
+    await graph.delete_entities(project, names(gone[:3]))
+    for entity in gone[3:]:
+        await changed(graph, project, entity.name, "moved on")
+
+    hits = await graph.nearest(project, model, vector(), 7, types=["near", "gone"])
+    assert {hit.uid for hit in hits} <= {one.uid for one in near}
+    assert len(hits) == 7
+    hits = await graph.nearest(project, model, vector(), 7)
+    assert {hit.uid for hit in hits[:5]} == {one.uid for one in nearer}
+    assert {hit.uid for hit in hits[5:]} <= {one.uid for one in near}
+    assert len(hits) == 7
+    assert len(await graph.nearest(project, model, vector(), MANY + 10)) == MANY + 5
 
 
 async def test_the_ten_found_among_thousands_are_nearly_always_the_nearest(

@@ -70,8 +70,10 @@ async def nearest(
             [[given, hits]] = await client.run(
                 _text(client, "nearest_by_index", types), params | {"reach": reach}
             )
-            if len(hits) == limit or given < reach:
+            if len(hits) == limit:
                 return _hits(hits)
+            if given < reach:
+                break  # that is all it has, or all it can reach: of vectors that are alike it misses many
             reach *= GROWTH
     return _hits(await client.run(_text(client, "nearest_exactly", types), params))
 
