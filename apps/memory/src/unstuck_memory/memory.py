@@ -58,11 +58,12 @@ class Memory:
     calls no provider; it answers when the graph has it and its embedding jobs are in the queue, or will be (``scheduled``).
 
     A project is there as soon as it has an entity. To read one that holds nothing raises ``InvalidInput``, because its name is most
-    likely misspelt; the project ``default`` is always there.
+    likely misspelt; the project ``default`` is always there, and so is one that ``may_be_empty``.
     """
 
-    def __init__(self, graph: Graph, project: str, jobs: Jobs) -> None:
+    def __init__(self, graph: Graph, project: str, jobs: Jobs, *, may_be_empty: bool = False) -> None:
         self.project = checks.project(project)
+        self._may_be_empty = may_be_empty or self.project == DEFAULT_PROJECT
         self._graph = graph
         self._jobs = jobs
         self._known_model: Model | None = None
@@ -130,14 +131,16 @@ class Memory:
 
     # Reading
 
-    async def read_graph(self, *, limit: int = 100, after: str | None = None) -> KnowledgeGraph:
-        """A page of entities in order of their names, behind ``after``."""
-        return await self._page(limit, after)
+    async def read_graph(
+        self, *, limit: int = 100, after: str | None = None, relations: int = RELATIONS
+    ) -> KnowledgeGraph:
+        """A page of entities in order of their names, behind ``after``, and so many of their relations."""
+        return await self._page(limit, after, relations=relations)
 
-    async def open_nodes(self, names: Sequence[str]) -> KnowledgeGraph:
-        """The entities with these names, and all relations that have one of them at either end."""
+    async def open_nodes(self, names: Sequence[str], *, relations: int = RELATIONS) -> KnowledgeGraph:
+        """The entities with these names, and so many of the relations that have one of them at either end."""
         found = await self._graph.get_entities(self.project, checks.names("names", names))
-        return await self._with_relations(found)
+        return await self._with_relations(found, relations=relations)
 
     async def get_entity(self, name: str) -> Entity | None:
         found = await self._graph.get_entities(self.project, [checks.name("name", name)])
@@ -158,10 +161,11 @@ class Memory:
         return found if await self._found(found) else []
 
     async def get_graph_at_time(
-        self, timestamp: int, *, limit: int = 100, after: str | None = None
+        self, timestamp: int, *, limit: int = 100, after: str | None = None, relations: int = RELATIONS
     ) -> KnowledgeGraph:
         """A page of what was current at a time, in milliseconds since 1970."""
-        return await self._page(limit, after, at=checks.timestamp("timestamp", timestamp))
+        at = checks.timestamp("timestamp", timestamp)
+        return await self._page(limit, after, at=at, relations=relations)
 
     async def get_decayed_graph(
         self,
@@ -170,15 +174,16 @@ class Memory:
         decay_factor: float | None = None,
         limit: int = 100,
         after: str | None = None,
+        relations: int = RELATIONS,
     ) -> DecayedGraph:
         """A page of the current graph with the confidence that is left at a time; without one, now."""
         factor = None if decay_factor is None else checks.decay_factor(decay_factor)
         if reference_time is not None:
             reference_time = checks.timestamp("referenceTime", reference_time)
-        graph = await self._page(limit, after)
+        graph = await self._page(limit, after, relations=relations)
         info = decay_info(reference_time or await self._graph.now(), factor)
-        relations = tuple(decayed(relation, info) for relation in graph.relations)
-        return DecayedGraph(graph=replace(graph, relations=relations), decay_info=info)
+        left = tuple(decayed(relation, info) for relation in graph.relations)
+        return DecayedGraph(graph=replace(graph, relations=left), decay_info=info)
 
     async def size(self) -> Size:
         size = await self._graph.size(self.project)
@@ -242,27 +247,32 @@ class Memory:
             return await import_archive(path, self._graph, self.project, self.schedule)
         return await import_reference(path, self.create_entities, self.create_relations)
 
-    async def _page(self, limit: int, after: str | None, at: int | None = None) -> KnowledgeGraph:
+    async def _page(
+        self, limit: int, after: str | None, at: int | None = None, *, relations: int
+    ) -> KnowledgeGraph:
         limit = checks.limit(limit)
         behind = None if after is None else checks.name("after", after)
         found = await self._graph.list_entities(self.project, limit + 1, after=behind, at=at)
-        page = await self._with_relations(found[:limit], at)
+        page = await self._with_relations(found[:limit], at, relations=relations)
         return replace(page, next_after=found[limit - 1].name if len(found) > limit else None)
 
-    async def _with_relations(self, entities: Sequence[Entity], at: int | None = None) -> KnowledgeGraph:
-        relations: list[Relation] = []
+    async def _with_relations(
+        self, entities: Sequence[Entity], at: int | None = None, *, relations: int
+    ) -> KnowledgeGraph:
+        checks.whole("relations", relations, 0, 1_000_000, "leave it out for 1000")
+        found: list[Relation] = []
         if await self._found(entities):
             names = [entity.name for entity in entities]
-            relations = await self._graph.relations_of(self.project, names, at=at, limit=RELATIONS + 1)
+            found = await self._graph.relations_of(self.project, names, at=at, limit=relations + 1)
         return KnowledgeGraph(
             entities=tuple(entities),
-            relations=tuple(relations[:RELATIONS]),
-            more_relations=len(relations) > RELATIONS,
+            relations=tuple(found[:relations]),
+            more_relations=len(found) > relations,
         )
 
     async def _found(self, found: object) -> bool:
         """Whether anything was found. If not because the project is unknown, it is refused."""
-        if not found and self.project != DEFAULT_PROJECT:
+        if not found and not self._may_be_empty:
             size = await self._graph.size(self.project)
             if not size.entities + size.relations + size.archived:
                 raise InvalidInput(
