@@ -198,6 +198,30 @@ async def test_metadata_that_no_answer_could_hold_are_left_out_with_their_length
     assert data["relations"][0]["metadata"] == metadata
 
 
+@pytest.mark.accepts("T13")
+async def test_all_relations_of_a_hub_can_be_read(client: Client, served: Served) -> None:
+    for first in range(0, 2_500, 500):
+        names = [f"Spoke {number:04}" for number in range(first, first + 500)]
+        entities = [{"name": name, "entityType": "spoke", "observations": []} for name in [*names, "Hub"]]
+        await good(client, "create_entities", entities=entities)
+        relations = [{"from": "Hub", "to": name, "relationType": "holds"} for name in names]
+        await good(client, "create_relations", relations=relations)
+    served.budget = 200_000
+    results = await pages(client, served, "open_nodes", names=["Hub"])
+    ends = [relation["to"] for result in results for relation in result.structured_content["relations"]]
+    assert ends == [f"Spoke {number:04}" for number in range(2_500)]
+
+
+async def test_many_names_that_are_not_found_leave_room_for_those_that_are(
+    known: Client, served: Served
+) -> None:
+    served.budget = 1_000
+    unknown = [f"{number:03} {HARD * 12}".strip() for number in range(300)]
+    data = await good(known, "open_nodes", names=[*unknown, "Lyon"])
+    assert data["entities"][0]["name"] == "Lyon"
+    assert data["missing"] == 300
+
+
 async def test_a_cursor_of_another_question_is_refused(known: Client) -> None:
     cursor = (await good(known, "read_graph", limit=1))["next_cursor"]
     for tool, arguments in (

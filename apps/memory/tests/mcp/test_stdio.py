@@ -182,6 +182,7 @@ def test_a_server_serves_the_project_that_it_was_started_with(tmp_path: Path) ->
         server.hello()
         tools = server.answer(server.request("tools/list"))["result"]["tools"]
         assert len(tools) == 11
+        assert server.call("read_graph")["total"] == 0  # a new project is no mistake
         server.call("create_entities", entities=ENTITIES)
     with StdioServer(tmp_path, "--no-worker") as server:
         server.hello()

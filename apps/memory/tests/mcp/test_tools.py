@@ -7,6 +7,7 @@ import pytest
 from mcp import Client
 from support_memory.tool_calls import GOOD, failed, good, length, text_of
 from unstuck_memory.mcp.answer import USUAL
+from unstuck_memory.mcp.opened import Options
 from unstuck_memory.mcp.tools import tools
 
 pytestmark = pytest.mark.anyio
@@ -96,6 +97,19 @@ async def test_a_limit_out_of_its_range_is_refused(client: Client, name: str) ->
         line = await failed(client, name, **GOOD[name] | {"limit": limit})
         assert line.startswith("limit is ")
         assert "a whole number from 1 to 1000" in line
+
+
+async def test_a_time_in_seconds_is_noticed(client: Client) -> None:
+    for tool, argument in (("get_graph_at_time", "timestamp"), ("get_decayed_graph", "reference_time")):
+        line = await failed(client, tool, **{argument: 1_795_000_000})
+        assert line.startswith(f"{argument} is 1795000000: it must be milliseconds")
+        assert "multiply it by 1000" in line
+
+
+def test_debug_tools_are_listed_only_if_debug_is_true() -> None:
+    for value, count in (("true", 24), ("1", 22), ("", 22)):
+        assert len(Options().listed({"DEBUG": value})) == count
+    assert len(Options(tools="core").listed({"DEBUG": "true"})) == 13
 
 
 async def test_text_that_is_no_json_is_no_list(client: Client) -> None:

@@ -48,7 +48,7 @@ async def opened(options: Options) -> AsyncIterator[Served]:
     try:
         async with found.graph() as graph, EmbeddingJobs(graph, provider, found.jobs_at) as jobs:
             await graph.migrate()
-            memory = Memory(graph, options.project, jobs)
+            memory = Memory(graph, options.project, jobs, may_be_empty=True)
             served = Served(graph, jobs, memory, Search(graph, provider, options.project), budget)
             if not options.worker:
                 yield served

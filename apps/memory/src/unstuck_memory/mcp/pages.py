@@ -11,11 +11,12 @@ from msgspec import Struct
 from unstuck_memory import cursors
 from unstuck_memory.answers import KnowledgeGraph
 from unstuck_memory.mcp.answer import Answer, AnswerTooSmall
-from unstuck_memory.mcp.shown import WHOLE, Cut, add_relation, entity_part, facts_of, named, span, title_of
+from unstuck_memory.mcp.shown import WHOLE, Cut, add_relation, entity_part, facts_of, span, title_of
+from unstuck_memory.memory import RELATIONS
 from unstuck_memory.values import Entity
 
-Fetch = Callable[[str | None, int], Awaitable[KnowledgeGraph]]
-"""A page of so many entities behind a name, and their relations."""
+Fetch = Callable[[str | None, int, int], Awaitable[KnowledgeGraph]]
+"""A page of so many entities behind a name, and so many of their relations."""
 
 
 class Place(Struct, array_like=True, frozen=True):
@@ -42,7 +43,8 @@ async def graph_page(
 ) -> CallToolResult:
     """An answer of ``entities`` and ``relations``, behind these lines and facts."""
     place = cursors.read(cursor, Place, *question) or Place()
-    page = await fetch(place.after, place.shown or limit)
+    relations = place.relation + RELATIONS
+    page = await fetch(place.after, place.shown or limit, relations)
     answer = Answer(budget, "entities", "relations", cursor=cursor_room(page.entities), **facts)
     for line in lines:
         answer.say(line)
@@ -53,21 +55,17 @@ async def graph_page(
         if not taken and page.entities:
             raise AnswerTooSmall(budget)
         if taken < len(page.entities):
-            page = await fetch(place.after, taken)
+            page = await fetch(place.after, taken, relations)
     if not names_only:
         done = place.relation
         for relation in page.relations[done:]:
             if not add_relation(answer, relation, past=past):
                 break
             done += 1
-        if done < len(page.relations):
+        if done < len(page.relations) or page.more_relations:
             if answer.empty:
                 raise AnswerTooSmall(budget)
             return _continued(answer, question, Place(place.after, shown=len(page.entities), relation=done))
-        if page.more_relations:
-            answer.say(
-                f"These entities have more relations than the {len(page.relations):,} that are listed: open fewer at once."
-            )
     if page.next_after is not None:
         return _continued(answer, question, Place(page.next_after))
     return answer.result()
@@ -109,7 +107,3 @@ def _entities(
 def cursor_room(entities: Sequence[Entity]) -> int:
     """The characters of the longest cursor that may be needed behind these entities."""
     return 4 * max((len(entity.name.encode()) for entity in entities), default=0) // 3 + 60
-
-
-def missing_line(names: Sequence[str]) -> str:
-    return "not found: " + ", ".join(named(name) for name in names)

@@ -29,6 +29,7 @@ def _hints(*, read_only: bool = False, destructive: bool = False, idempotent: bo
 
 READS = _hints(read_only=True)
 ADDS = _hints()
+STATES = _hints(idempotent=False)  # what is stated again gets a new version, or a new job
 DELETES = _hints(destructive=True)
 
 

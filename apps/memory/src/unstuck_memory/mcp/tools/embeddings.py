@@ -14,7 +14,7 @@ from unstuck_memory.errors import NotFound, UnstuckMemoryError
 from unstuck_memory.mcp.answer import Answer, AnswerTooSmall
 from unstuck_memory.mcp.served import Served
 from unstuck_memory.mcp.shown import moment, named
-from unstuck_memory.mcp.tool import ADDS, READS, tool
+from unstuck_memory.mcp.tool import ADDS, READS, STATES, tool
 from unstuck_memory.mcp.tools.fields import Answered, Arguments, Bounded, Cursor, Limit
 from unstuck_memory.values import Entity
 
@@ -96,7 +96,7 @@ class Forced(Answered, frozen=True, kw_only=True):
 @tool(
     takes=ForceEmbedding,
     answers=Forced,
-    hints=ADDS,
+    hints=STATES,
     description="""Queue the embedding of one entity by its name; or, without a name, of up to limit entities that have none. Use it when
     memory_status shows that embeddings are missing.""",
 )

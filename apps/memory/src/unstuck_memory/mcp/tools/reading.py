@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from unstuck_memory import checks
 from unstuck_memory.answers import KnowledgeGraph
 from unstuck_memory.errors import NotFound
-from unstuck_memory.mcp.answer import Answer, AnswerTooSmall
+from unstuck_memory.mcp.answer import Answer, AnswerTooSmall, cost
 from unstuck_memory.mcp.pages import graph_page
 from unstuck_memory.mcp.served import Served
 from unstuck_memory.mcp.shown import add_relation, moment, named
@@ -50,8 +50,8 @@ class WholeGraph(GraphPage, frozen=True, kw_only=True):
     memory, or with detail "names"; to recall something, search instead.""",
 )
 async def read_graph(served: Served, given: ReadGraph) -> CallToolResult:
-    async def fetch(after: str | None, limit: int) -> KnowledgeGraph:
-        return await served.memory.read_graph(limit=limit, after=after)
+    async def fetch(after: str | None, limit: int, relations: int) -> KnowledgeGraph:
+        return await served.memory.read_graph(limit=limit, after=after, relations=relations)
 
     total = (await served.memory.size()).entities
     return await graph_page(
@@ -74,6 +74,7 @@ class OpenNodes(Arguments, frozen=True, kw_only=True):
 
 
 class Opened(GraphPage, frozen=True, kw_only=True):
+    missing: int | None = None
     notFound: list[str] | None = None  # noqa: N815
 
 
@@ -87,24 +88,20 @@ class Opened(GraphPage, frozen=True, kw_only=True):
 )
 async def open_nodes(served: Served, given: OpenNodes) -> CallToolResult:
     names = sorted(checks.names("names", given.names))
+    there = await served.memory.open_nodes(names, relations=0)
+    found = [entity.name for entity in there.entities]
 
-    async def fetch(after: str | None, limit: int) -> KnowledgeGraph:
-        wanted = [name for name in names if after is None or name > after]
-        found = await served.memory.open_nodes(wanted)
-        if len(found.entities) <= limit:
-            return found
-        some = await served.memory.open_nodes([entity.name for entity in found.entities[:limit]])
-        return replace(some, next_after=some.entities[-1].name)
+    async def fetch(after: str | None, limit: int, relations: int) -> KnowledgeGraph:
+        behind = [name for name in found if after is None or name > after]
+        page = await served.memory.open_nodes(behind[:limit], relations=relations)
+        return page if len(behind) <= limit else replace(page, next_after=behind[limit - 1])
 
     facts: dict[str, Any] = {}
     lines = []
-    if given.cursor is None:
-        there = {entity.name for entity in (await served.memory.open_nodes(names)).entities}
-        if missing := [name for name in names if name not in there]:
-            lines = [
-                "not found: " + ", ".join(map(named, missing[:20])) + (" …" if len(missing) > 20 else "")
-            ]
-            facts = {"notFound": missing[:20]}
+    if given.cursor is None and (missing := sorted(set(names) - set(found))):
+        shown = _as_many_as_fit(missing, served.budget // 10)
+        lines = [f"not found: {', '.join(map(named, shown))}{'' if shown == missing else ' …'}"]
+        facts = {"notFound": shown, "missing": len(missing)}
     return await graph_page(
         served.budget,
         fetch,
@@ -115,6 +112,15 @@ async def open_nodes(served: Served, given: OpenNodes) -> CallToolResult:
         lines=lines,
         **facts,
     )
+
+
+def _as_many_as_fit(names: list[str], room: int) -> list[str]:
+    found = []
+    for name in names:
+        if (room := room - cost(name)) < 0:
+            break
+        found.append(name)
+    return found
 
 
 class OneRelation(Answered, frozen=True, kw_only=True):
@@ -160,8 +166,8 @@ class GraphAtTime(Arguments, frozen=True, kw_only=True):
 async def get_graph_at_time(served: Served, given: GraphAtTime) -> CallToolResult:
     at = checks.timestamp("timestamp", given.timestamp)
 
-    async def fetch(after: str | None, limit: int) -> KnowledgeGraph:
-        return await served.memory.get_graph_at_time(at, limit=limit, after=after)
+    async def fetch(after: str | None, limit: int, relations: int) -> KnowledgeGraph:
+        return await served.memory.get_graph_at_time(at, limit=limit, after=after, relations=relations)
 
     return await graph_page(
         served.budget,
@@ -199,15 +205,15 @@ async def get_decayed_graph(served: Served, given: DecayedGraph) -> CallToolResu
         at = checks.timestamp("reference_time", at)
     info: Struct | None = None
 
-    async def fetch(after: str | None, limit: int) -> KnowledgeGraph:
+    async def fetch(after: str | None, limit: int, relations: int) -> KnowledgeGraph:
         nonlocal info
         found = await served.memory.get_decayed_graph(
-            reference_time=at, decay_factor=given.decay_factor, limit=limit, after=after
+            reference_time=at, decay_factor=given.decay_factor, limit=limit, after=after, relations=relations
         )
         info = info or found.decay_info
         return found.graph
 
-    await fetch(None, 1)
+    await fetch(None, 1, 0)
     assert info is not None
     return await graph_page(
         served.budget,

@@ -11,7 +11,7 @@ from unstuck_memory import checks
 from unstuck_memory.mcp.answer import Answer
 from unstuck_memory.mcp.served import Served
 from unstuck_memory.mcp.shown import relation_text, relation_value
-from unstuck_memory.mcp.tool import ADDS, DELETES, tool
+from unstuck_memory.mcp.tool import ADDS, DELETES, STATES, tool
 from unstuck_memory.mcp.tools.fields import Answered, Arguments, Key, Share
 from unstuck_memory.mcp.tools.written import (
     LATER,
@@ -122,7 +122,7 @@ class CreateRelations(Arguments, frozen=True, kw_only=True):
     group="core",
     takes=CreateRelations,
     answers=Written,
-    hints=ADDS,
+    hints=STATES,
     description="""Connect entities that exist, in active voice: Ann works at Acme. Use it when two entities have to do with each other.
     Stating a relation again makes it young again.""",
 )
@@ -198,7 +198,7 @@ class Updated(Answered, frozen=True, kw_only=True):
 @tool(
     takes=UpdateRelation,
     answers=Updated,
-    hints=ADDS,
+    hints=STATES,
     description="""Change strength, confidence or metadata of a relation that exists; what you leave out stays. Use it when you know it
     better.""",
 )
