@@ -25,7 +25,11 @@ USER, PASSWORD = "root", secrets.token_hex(8)
 NEED_LOCKS = (
     "test_many_leasers_at_once_stay_within_the_limit",
     "test_many_leasers_at_once_stay_within_every_lanes_limit",
+    "test_a_record_is_made_and_deleted_by_many_at_once",
     "test_many_takers_at_once_share_exactly_the_capacity",
+    "test_no_change_of_many_at_once_is_lost",
+    "test_no_change_of_many_processes_is_lost",
+    "test_of_many_that_make_a_record_at_once_one_wins",
     "test_no_other_worker_slips_in_between",
     "test_of_many_ticks_at_once_one_is_let_pass",
     "test_ticks_for_different_slots_at_once_leave_the_latest",

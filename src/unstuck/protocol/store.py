@@ -1,4 +1,4 @@
-"""The Store protocol: all that the engine asks of a place where jobs live, in five roles."""
+"""The Store protocol: all that the engine asks of a place where jobs live, in six roles."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Protocol, Self, runtime_checkable
 
 from unstuck.protocol.availability import Clock
 from unstuck.protocol.fleet import Fleet, WorkerInfo
-from unstuck.protocol.job import Enqueued, Job, NewJob, Ref
+from unstuck.protocol.job import Enqueued, Job, Json, NewJob, Ref
 from unstuck.protocol.leases import Beat, HeartbeatAnswer, Reclaimed, Recovery, Share
 from unstuck.protocol.limits import Grant
 from unstuck.protocol.operators import Counts, Event, Filter, Finding, Page
 from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.protocol.records import Kept, Record
 
 
 class Lifecycle(Protocol):
@@ -136,6 +137,38 @@ class Schedules(Protocol):
         ...
 
 
+class Records(Protocol):
+    """Keeps small facts that all programs of the store share: tokens, endpoints, history by the minute.
+
+    A record has a kind (up to 40 lower-case letters, digits, dashes and underscores, a letter first), and a name of up to
+    200 characters that is unique in its kind. Its value is JSON of up to 64 KiB, and not None.
+    """
+
+    async def keep(self, kind: str, name: str, value: Json, version: int = 0) -> Kept:
+        """Keep a value if the record still has this version; 0 means that there is no record yet. None deletes the record.
+
+        The answer has the record as it is now, also if it was not applied: start again from that. A change that was made
+        already is answered as applied: the same value in the next version (for 0, in any), or no record where it should be
+        deleted. So a call whose answer was lost can be repeated, and where only one of many callers may win, each puts
+        something of its own into the value. A record that is made again has another version than any before.
+
+        None with version 0 changes nothing: that reads one record.
+        """
+        ...
+
+    async def kept(self, kind: str, after: str = "", limit: int = 100) -> list[Record]:
+        """Records of a kind in the order of their names, by code points, behind the name ``after``.
+
+        An answer has at most :data:`unstuck.protocol.records.PAGE` of them, whatever the limit: ask behind the last name
+        until an answer is empty.
+        """
+        ...
+
+    async def forget(self, kind: str, older_than: float, limit: int = 1000) -> int:
+        """Delete records of a kind that were last kept so many seconds ago or earlier, the oldest first."""
+        ...
+
+
 class Operators(Protocol):
     """Shows jobs, queues and events, and changes them by hand."""
 
@@ -199,7 +232,7 @@ class Operators(Protocol):
         ...
 
 
-class Store(Lifecycle, Leases, Limits, Schedules, Operators, Protocol):
+class Store(Lifecycle, Leases, Limits, Schedules, Records, Operators, Protocol):
     """A place where jobs live.
 
     Every method is one atomic step, and may be called again safely after an answer that was lost. Empty input

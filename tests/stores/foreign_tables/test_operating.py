@@ -348,3 +348,15 @@ async def test_workers_lost_before_an_operator_put_a_row_back_do_not_count(shop:
         await store.settle([retried(job.lease, trouble(), 0.0)])
         [job] = await taken(store)
     assert (job.attempts, job.crashes) == (2, 0)
+
+
+@on_one_server
+async def test_records_are_beside_the_tables_and_not_in_them(shop: Product, store: Store) -> None:
+    before = await shop.row(id_ := await shop.add())
+
+    kept = await store.keep("k", "n", 1)
+
+    assert kept.applied
+    async with open_store(shop.url) as plain:
+        assert await plain.kept("k") == await store.kept("k") == [kept.record]
+    assert await shop.row(id_) == before

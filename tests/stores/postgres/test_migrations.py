@@ -39,7 +39,7 @@ INSERT INTO {schema}.jobs (queue, id, task, payload, rank)
 SELECT 'q', 'many-' || n, 'task', 'null', now() FROM generate_series(1, 100000) AS n
 """
 INDEX = (
-    "-- concurrently\n-- 003: one more.\nCREATE INDEX CONCURRENTLY jobs_parent ON {schema}.jobs (parent);\n"
+    "-- concurrently\n-- 004: one more.\nCREATE INDEX CONCURRENTLY jobs_parent ON {schema}.jobs (parent);\n"
 )
 # What the release before halts had columns asks of this table.
 PAUSE = """
@@ -200,6 +200,25 @@ async def test_a_schema_that_is_not_migrated_yet_leads_to_init(previous: Previou
         await previous.harness.store.count()
 
 
+async def test_records_come_to_a_schema_while_a_release_that_has_none_works_on_it(
+    harness: PostgresHarness,
+) -> None:
+    known = dict(list(statements(*migrating.MIGRATIONS).items())[:2])
+    await harness.rows("DROP TABLE {schema}.records; DELETE FROM {schema}.migrations WHERE version = 3")
+    job = await one_leased(harness.store)
+    with pytest.raises(SchemaError, match=r"records.*unstuck init"):
+        await harness.store.keep("k", "n", 1)
+
+    await harness.store.migrate()
+
+    assert (await harness.store.keep("k", "n", 1)).applied
+    assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrating, "statements", lambda *_: known)
+        previous = await harness.another()
+    assert await enqueued(previous)
+
+
 async def test_eight_processes_may_prepare_an_empty_database_at_once(
     postgres_server: Postgres, tmp_path: Path
 ) -> None:
@@ -313,7 +332,7 @@ async def test_many_who_migrate_at_once_do_not_deadlock_with_a_concurrent_index(
     harness: PostgresHarness, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They wait for one of them, which must not wait for them in turn."""
-    files = statements(*migrating.MIGRATIONS) | {"003_parent": INDEX}
+    files = statements(*migrating.MIGRATIONS) | {"004_parent": INDEX}
     monkeypatch.setattr(migrating, "statements", lambda *_: files)
     stores = [harness.store.twin() for _ in range(6)]
 
@@ -338,13 +357,14 @@ async def test_many_who_migrate_at_once_do_not_deadlock_with_a_concurrent_index(
         (1,),
         (2,),
         (3,),
+        (4,),
     ]
 
 
 async def test_a_plain_migration_that_cannot_get_its_lock_gives_up_before_others_pile_up(
     harness: PostgresHarness, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = statements(*migrating.MIGRATIONS) | {"003_more": "ALTER TABLE {schema}.jobs ADD COLUMN more text"}
+    files = statements(*migrating.MIGRATIONS) | {"004_more": "ALTER TABLE {schema}.jobs ADD COLUMN more text"}
     monkeypatch.setattr(migrating, "statements", lambda *_: files)
     monkeypatch.setattr(migrating, "LOCK_TIMEOUT", "200ms")
     async with session(postgres_server.url()) as reader:

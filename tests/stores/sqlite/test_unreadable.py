@@ -64,3 +64,13 @@ async def test_a_handler_that_asks_for_it_fails_alone(harness: SQLiteHarness, ap
     assert job.error is not None
     assert (job.error.category, job.error.code) == (Category.PERMANENT, "UnreadableJob")
     assert [of.paused for of in await harness.store.count()] == [None, None]
+
+
+async def test_a_record_that_is_not_json_has_no_value_and_can_be_replaced(harness: SQLiteHarness) -> None:
+    for name in ("bad", "fine"):
+        await harness.store.keep("k", name, name)
+    harness.rows("UPDATE record SET value = '{oops' WHERE name = 'bad'")
+
+    bad, fine = await harness.store.kept("k")
+    assert (bad.value, fine.value) == (None, "fine")
+    assert (await harness.store.keep("k", "bad", "new", bad.version)).applied

@@ -13,21 +13,26 @@ from unstuck.protocol.errors import ConfigError, SchemaError, StoreError, StoreU
 from unstuck.stores.neo4j.client import MIGRATIONS, NEWEST, Neo4jClient
 from unstuck.stores.neo4j.driver_errors import message_of
 from unstuck.stores.neo4j.rows import EMBED, STATUSES
-from unstuck.stores.shared.statements import statements
+from unstuck.stores.shared.statements import needed_by, statements
 
 log = logging.getLogger("unstuck.neo4j")
 
 LONG = 600.0  # seconds to build an index on many nodes
 AT_ONCE = 1000
 THEIRS = 300_000  # milliseconds of a lease by another program
-_VERSION = (
-    "OPTIONAL MATCH (s:{label}Store {name: 'store'}) RETURN CASE WHEN s.birth IS NOT NULL THEN s.version END"
-)
+# A release that knew one migration wrote only the version, which is what a release must at least know: every release refuses
+# a higher one. So a migration that older releases can work with does not raise it; ``applied`` counts all of them.
+_VERSION = """
+OPTIONAL MATCH (s:{label}Store {name: 'store'})
+RETURN CASE WHEN s.birth IS NOT NULL THEN coalesce(s.applied, s.version) END
+"""
 _NOTE = """
 MERGE (s:{label}Store {name: 'store'})
-SET s.version = CASE WHEN coalesce(s.version, 0) > $version THEN s.version ELSE $version END, s.last = coalesce(s.last, 0),
-  s.birth = coalesce(s.birth, randomUUID())
-RETURN s.version
+WITH s, coalesce(s.applied, s.version, 0) AS applied, coalesce(s.version, 0) AS version
+SET s.applied = CASE WHEN applied > $applied THEN applied ELSE $applied END,
+  s.version = CASE WHEN version > $needed THEN version ELSE $needed END,
+  s.last = coalesce(s.last, 0), s.birth = coalesce(s.birth, randomUUID())
+RETURN s.applied
 """
 _RULES = """
 SHOW INDEXES YIELD type, labelsOrTypes, properties, owningConstraint WHERE type = 'RANGE'
@@ -40,7 +45,7 @@ _RULE = re.compile(
 
 
 async def version(client: Neo4jClient) -> int:
-    """The schema's version; 0 if there is none."""
+    """How many migrations were applied."""
     [[found]] = await client.rows(_text(_VERSION, client))
     return int(found or 0)
 
@@ -54,10 +59,11 @@ async def migrate(client: Neo4jClient) -> None:
     for statement in _statements(client, found):
         await _apply(client, statement)
     await client.rows(f"CALL db.awaitIndexes({LONG:.0f})", patience=LONG)
-    await client.rows(_text(_NOTE, client), version=0)
+    await client.rows(_text(_NOTE, client), applied=0, needed=0)
     if filled := await fill(client, STATUSES):
         log.info("%d jobs that other programs made have been given the properties that leasing needs", filled)
-    await client.rows(_text(_NOTE, client), version=NEWEST)
+    needed = max(map(needed_by, statements(*MIGRATIONS).values()))
+    await client.rows(_text(_NOTE, client), applied=NEWEST, needed=needed)
 
 
 async def missing(client: Neo4jClient) -> dict[str, str]:

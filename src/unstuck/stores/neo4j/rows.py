@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -236,6 +237,12 @@ def event(row: Row, address: Neo4jAddress) -> Event:
     data = {"type": type_, "table": address.label, "details": known}
     id_ = None if node_id is None else address.ref(queue, node_id).id
     return Event(cursor=str(seq), at=at(when), type=type_, queue=queue, job=id_, data=data)
+
+
+def record(facts: Sequence[str], when: int) -> tuple[int, str, datetime]:
+    """Version, value and time of a record."""
+    version, value = facts
+    return int(version), value, at(when)
 
 
 def numbers(answer: Params, address: Neo4jAddress) -> dict[str, Params]:

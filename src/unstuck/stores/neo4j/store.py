@@ -12,17 +12,19 @@ from typing import Any, Self
 from unstuck.protocol.availability import Clock
 from unstuck.protocol.errors import StoreUnavailable
 from unstuck.protocol.fleet import Fleet, WorkerInfo
-from unstuck.protocol.job import Enqueued, Job, NewJob, Ref, Status
+from unstuck.protocol.job import Enqueued, Job, Json, NewJob, Ref, Status
 from unstuck.protocol.leases import Beat, HeartbeatAnswer, Reclaimed, Recovery, Share
 from unstuck.protocol.limits import Grant, latest
 from unstuck.protocol.operators import Counts, Event, Filter, Finding, Page
 from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.protocol.records import PAGE, Kept, Record
 from unstuck.stores.neo4j import operate, rows, steps, wakeup
 from unstuck.stores.neo4j.address import Neo4jAddress
 from unstuck.stores.neo4j.checkup import checkup, has_apoc
 from unstuck.stores.neo4j.client import PATIENCE, Asked, Neo4jClient
 from unstuck.stores.neo4j.create import absent, create
 from unstuck.stores.neo4j.migrate import fill, migrate
+from unstuck.stores.shared import keeping
 from unstuck.stores.shared.events import MANY_PIECES, UNREADABLE
 from unstuck.stores.shared.settling import fits_one_statement
 from unstuck.stores.shared.values import json_text, milliseconds
@@ -150,6 +152,26 @@ class Neo4jStore:
         return await self._opened().transaction(
             lambda ask: steps.tick(ask, schedule, slot, given, self._address, instead_of)
         )
+
+    async def keep(self, kind: str, name: str, value: Json, version: int = 0) -> Kept:
+        change = keeping.change(kind, name, value, version)
+        found = await self._ask("keep", change.params)
+        return keeping.answer(change, None if found is None else rows.record(*found))
+
+    async def kept(self, kind: str, after: str = "", limit: int = 100) -> list[Record]:
+        keeping.check_listing(kind, after)
+        if limit < 1:
+            return []
+        found = await self._ask("kept", {"kind": kind, "after": after, "limit": min(limit, PAGE)})
+        # One that was deleted during the read has nothing left.
+        return [keeping.record(kind, name, *rows.record(*facts)) for name, *facts in found if all(facts)]
+
+    async def forget(self, kind: str, older_than: float, limit: int = 1000) -> int:
+        keeping.check_age(kind, older_than)
+        if limit < 1:
+            return 0
+        facts = {"kind": kind, "age": milliseconds(older_than), "limit": limit}
+        return int(await self._opened().ask("forget", facts))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         if not queues:

@@ -13,11 +13,12 @@ from typing import Any, Self
 from unstuck.protocol.availability import Clock
 from unstuck.protocol.errors import StoreUnavailable
 from unstuck.protocol.fleet import Fleet, WorkerInfo
-from unstuck.protocol.job import Enqueued, Job, NewJob, Ref
+from unstuck.protocol.job import Enqueued, Job, Json, NewJob, Ref
 from unstuck.protocol.leases import Beat, HeartbeatAnswer, Reclaimed, Recovery, Share
 from unstuck.protocol.limits import Grant, latest
 from unstuck.protocol.operators import Counts, Event, Filter, Finding, Page
 from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.protocol.records import PAGE, Kept, Record
 from unstuck.stores.postgres import checkup, enqueue_in, lease_answer, operate, rows, steps
 from unstuck.stores.postgres.address import Address
 from unstuck.stores.postgres.connections import PATIENCE, Connections
@@ -28,6 +29,7 @@ from unstuck.stores.postgres.rows import Query, Row, json_text
 from unstuck.stores.postgres.statements import statements_for
 from unstuck.stores.postgres.steps import Step
 from unstuck.stores.postgres.wakeup import PostgresWakeup, Throttle
+from unstuck.stores.shared import keeping
 from unstuck.stores.shared.events import UNREADABLE
 from unstuck.stores.shared.settling import fits_one_statement
 
@@ -161,6 +163,26 @@ class PostgresStore:
         return await self._opened().transaction(
             lambda: steps.tick(schedule, slot, jobs, notify, self._address, instead_of)
         )
+
+    async def keep(self, kind: str, name: str, value: Json, version: int = 0) -> Kept:
+        change = keeping.change(kind, name, value, version)
+        one = Query("kept_one", {"kind": kind, "record": name})
+        _, found = await self._opened().alone(Query("keep", change.params), one)
+        return keeping.answer(change, found[0] if found else None)
+
+    async def kept(self, kind: str, after: str = "", limit: int = 100) -> list[Record]:
+        keeping.check_listing(kind, after)
+        if limit < 1:
+            return []
+        found = await self._ask("kept", kind=kind, after=after, limit=min(limit, PAGE))
+        return [keeping.record(kind, *row) for row in found]
+
+    async def forget(self, kind: str, older_than: float, limit: int = 1000) -> int:
+        keeping.check_age(kind, older_than)
+        if limit < 1:
+            return 0
+        [(gone,)] = await self._ask("forget", kind=kind, age=older_than, limit=limit)
+        return int(gone)
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         self._opened()

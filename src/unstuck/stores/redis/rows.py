@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -228,6 +229,12 @@ def event(queue: str, text: bytes) -> Event:
     )  # text of other programs may not be UTF-8, or cut within a character
     data = {"type": type_, "table": TABLE, "details": details}
     return Event(cursor=number.decode(), at=at(when), type=type_, queue=queue, job=job_id, data=data)
+
+
+def kept(text: bytes) -> tuple[int, str, datetime]:
+    """Version, value and time of a record."""
+    version, when, value = text.decode().split(" ", 2)
+    return int(version), value, at(float(when))
 
 
 def counts(queue: str, row: Row) -> Counts | None:

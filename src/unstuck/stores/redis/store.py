@@ -15,16 +15,18 @@ from unstuck.protocol.availability import Clock
 from unstuck.protocol.errors import ConfigError, StoreUnavailable
 from unstuck.protocol.fleet import Fleet, WorkerInfo
 from unstuck.protocol.foreign import Children
-from unstuck.protocol.job import Enqueued, Job, Lease, NewJob, Ref
+from unstuck.protocol.job import Enqueued, Job, Json, Lease, NewJob, Ref
 from unstuck.protocol.leases import ANSWER, Beat, HeartbeatAnswer, Reclaimed, Recovery, Share, Verdict
 from unstuck.protocol.limits import Grant, latest
 from unstuck.protocol.operators import Counts, Event, Filter, Finding, Page
 from unstuck.protocol.outcome import Outcome, Settled, failed
+from unstuck.protocol.records import PAGE, Kept, Record
 from unstuck.stores.redis import children, iterations, leasing, operate, rows, wakeup
 from unstuck.stores.redis.address import RedisAddress
 from unstuck.stores.redis.checkup import checkup, read_infos
 from unstuck.stores.redis.client import Queues, RedisClient
 from unstuck.stores.redis.stranded import stranded
+from unstuck.stores.shared import keeping
 from unstuck.stores.shared.events import REMEMBER_WORKERS, UNREADABLE, outcome_events, reaped
 from unstuck.stores.shared.listing import behind
 from unstuck.stores.shared.values import at, instant, json_text, milliseconds, worker_text
@@ -187,6 +189,24 @@ class RedisStore:
         return bool(
             await self._opened().run_safely("tick", queues, routine=self._address.all_events, **facts)
         )
+
+    async def keep(self, kind: str, name: str, value: Json, version: int = 0) -> Kept:
+        change = keeping.change(kind, name, value, version)
+        found = await self._run("keep", (), **change.params)
+        return keeping.answer(change, None if found is None else rows.kept(found))
+
+    async def kept(self, kind: str, after: str = "", limit: int = 100) -> list[Record]:
+        keeping.check_listing(kind, after)
+        if limit < 1:
+            return []
+        found = await self._run("kept", (), kind=kind, after=after, limit=min(limit, PAGE))
+        return [keeping.record(kind, name.decode(), *rows.kept(text)) for name, text in found]
+
+    async def forget(self, kind: str, older_than: float, limit: int = 1000) -> int:
+        keeping.check_age(kind, older_than)
+        if limit < 1:
+            return 0
+        return int(await self._run("forget", (), kind=kind, age=milliseconds(older_than), limit=limit))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         if not queues:

@@ -28,8 +28,8 @@ def statements(package: str, folder: str) -> dict[str, str]:
 
 
 def needed_by(migration: str) -> int:
-    """The schema version that a release must know to work after this migration: the number in ``-- needs 3``, else 0."""
-    found = re.search(r"^-- needs (\d+)$", migration, re.MULTILINE)
+    """The schema version that a release must know to work after this migration: the number in ``-- needs 3`` or ``// needs 3``, else 0."""
+    found = re.search(r"^(?:--|//) needs (\d+)$", migration, re.MULTILINE)
     return int(found[1]) if found else 0
 
 

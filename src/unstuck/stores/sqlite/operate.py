@@ -8,6 +8,8 @@ from datetime import datetime
 from unstuck.protocol.fleet import Fleet
 from unstuck.protocol.job import Job, Ref
 from unstuck.protocol.operators import Counts, Event, Filter, Page
+from unstuck.protocol.records import Record
+from unstuck.stores.shared import keeping
 from unstuck.stores.shared.counting import by_kind, counts, with_ahead
 from unstuck.stores.shared.events import CANCELLED, COUNTED_PLACES, edited
 from unstuck.stores.shared.listing import behind, by_finish, readable
@@ -102,6 +104,11 @@ def fleet(tx: Transaction) -> Fleet:
         [worker(facts, at(began), at(seen)) for _, began, seen, facts in found if facts is not None],
         {name: at(slot) for name, _, slot, facts in sorted(found, key=lambda row: row[0]) if facts is None},
     )
+
+
+def kept(tx: Transaction, kind: str, after: str, limit: int) -> list[Record]:
+    found = tx.rows("kept", kind=kind, after=after, limit=limit)
+    return [keeping.record(kind, name, version, text, at(when)) for name, version, text, when in found]
 
 
 def events(tx: Transaction, after: str | None, job: Ref | None, limit: int) -> list[Event]:

@@ -25,9 +25,11 @@ from unstuck.protocol.leases import (
 )
 from unstuck.protocol.limits import Grant, latest
 from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.protocol.records import Kept
+from unstuck.stores.shared import keeping
 from unstuck.stores.shared.events import PROMOTE_AT_ONCE, REMEMBER_WORKERS, UNREADABLE, outcome_events, reaped
 from unstuck.stores.shared.settling import answer
-from unstuck.stores.shared.values import instant, json_text, milliseconds, worker_text
+from unstuck.stores.shared.values import at, instant, json_text, milliseconds, worker_text
 from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.writer import Row, Transaction
 
@@ -211,6 +213,12 @@ def tick(
         return False
     enqueue(tx, jobs, all_events)
     return True
+
+
+def keep(tx: Transaction, change: keeping.Change) -> Kept:
+    tx.change("keep_none" if change.value is None else "keep", change.params | {"now": tx.now})
+    found = tx.rows("kept_one", kind=change.kind, record=change.record)
+    return keeping.answer(change, (found[0][0], found[0][1], at(found[0][2])) if found else None)
 
 
 def pause(tx: Transaction, queue: str, why: str) -> None:

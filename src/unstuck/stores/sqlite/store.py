@@ -17,14 +17,16 @@ import apsw
 from unstuck.protocol.availability import Clock
 from unstuck.protocol.errors import StoreUnavailable
 from unstuck.protocol.fleet import Fleet, WorkerInfo
-from unstuck.protocol.job import Enqueued, Job, NewJob, Ref
+from unstuck.protocol.job import Enqueued, Job, Json, NewJob, Ref
 from unstuck.protocol.leases import Beat, HeartbeatAnswer, Reclaimed, Recovery, Share
 from unstuck.protocol.limits import Grant
 from unstuck.protocol.operators import Counts, Event, Filter, Finding, Page
 from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.protocol.records import PAGE, Kept, Record
+from unstuck.stores.shared import keeping
 from unstuck.stores.shared.fork_guard import ForkGuard
 from unstuck.stores.shared.statements import statements
-from unstuck.stores.shared.values import at
+from unstuck.stores.shared.values import at, milliseconds
 from unstuck.stores.sqlite import checkup, lock, operate, rows, steps
 from unstuck.stores.sqlite.connection import create
 from unstuck.stores.sqlite.migrate import complete, migrate
@@ -130,6 +132,23 @@ class SQLiteStore:
         return await self._write(
             lambda tx: steps.tick(tx, schedule, slot, jobs, instead_of, self._all_events)
         )
+
+    async def keep(self, kind: str, name: str, value: Json, version: int = 0) -> Kept:
+        change = keeping.change(kind, name, value, version)
+        return await self._write(lambda tx: steps.keep(tx, change))
+
+    async def kept(self, kind: str, after: str = "", limit: int = 100) -> list[Record]:
+        keeping.check_listing(kind, after)
+        if limit < 1:
+            return []
+        return await self._read(lambda tx: operate.kept(tx, kind, after, min(limit, PAGE)))
+
+    async def forget(self, kind: str, older_than: float, limit: int = 1000) -> int:
+        keeping.check_age(kind, older_than)
+        if limit < 1:
+            return 0
+        facts = {"kind": kind, "age": milliseconds(older_than), "limit": limit}
+        return await self._write(lambda tx: tx.change("forget", facts | {"now": tx.now}))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> None:
         self._must_be_open()

@@ -40,6 +40,7 @@ from unstuck.testing.conformance.priority import *
 from unstuck.testing.conformance.races import *
 from unstuck.testing.conformance.reaping import *
 from unstuck.testing.conformance.reclaim import *
+from unstuck.testing.conformance.records import *
 from unstuck.testing.conformance.recovery import *
 from unstuck.testing.conformance.release import *
 from unstuck.testing.conformance.results import *

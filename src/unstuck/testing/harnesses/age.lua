@@ -65,4 +65,13 @@ end
 for _, key in ipairs(redis.call('KEYS', own .. 'bucket.*')) do
     shift_set(key, by)
 end
+for _, key in ipairs(redis.call('KEYS', own .. 'records.*.ages')) do
+    shift_set(key, by)
+    local values = string.sub(key, 1, -6)
+    local found = redis.call('HGETALL', values)
+    for place = 1, #found, 2 do
+        local version, at, value = string.match(found[place + 1], '^(%d+) (%d+) (.*)$')
+        redis.call('HSET', values, found[place], version .. ' ' .. whole(at - by) .. ' ' .. value)
+    end
+end
 return 1

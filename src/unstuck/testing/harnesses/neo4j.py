@@ -61,7 +61,7 @@ class Neo4jHarness(Clients):
 
     async def _wipe(self) -> None:
         """All but the node that has the version of the schema."""
-        kinds = "|".join(f"{self.label}{kind}" for kind in (*_TIMES, "Counter"))
+        kinds = "|".join(f"{self.label}{kind}" for kind in (*_TIMES, "Counter", "RecordKind"))
         await self.rows(f"MATCH (n:{kinds}) CALL (n) {{ DETACH DELETE n }} IN TRANSACTIONS OF 10000 ROWS")
 
 
@@ -82,4 +82,5 @@ _TIMES = {
     "Bucket": ["closed_until"],
     "Schedule": ["slot"],
     "Queue": ["paused_at", "halted_at"],
+    "Record": ["updated_at"],
 }

@@ -24,6 +24,7 @@ _TIMES = {
     "buckets": ["closed_until"],
     "schedules": ["slot"],
     "queues": ["paused_at"],
+    "records": ["updated_at"],
 }
 
 

@@ -18,6 +18,7 @@ _TIMES = {
     "bucket": ["closed_until"],
     "schedule": ["slot"],
     "queue": ["paused_at"],
+    "record": ["updated_at"],
 }
 
 

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class AdoptingStore(PostgresStore):
-    """Pauses, limits, workers and counters of all queues are in our schema. Rows are added by the owner of their table, and
+    """Pauses, limits, workers and counters of all queues are in our schema, and so are records. Rows are added by the owner of their table, and
     never deleted; progress is not kept."""
 
     def __init__(self, address: Address) -> None:

@@ -1,6 +1,7 @@
 // 001_jobs: everything the first release needs. An index holds only the nodes that have all of its properties: only jobs
 // that wait and are due have a rank, only delayed ones a due_at, only those that run a lock_until, only those that are
 // finished a processed_at. So each of these indexes is as small as what it is about.
+// needs 1
 CREATE CONSTRAINT {label}_id IF NOT EXISTS FOR (j:{label}) REQUIRE j.id IS UNIQUE;
 CREATE CONSTRAINT {label}_entity IF NOT EXISTS FOR (j:{label}) REQUIRE (j.entity_uid, j.model, j.version) IS UNIQUE;
 CREATE INDEX {label}_status IF NOT EXISTS FOR (j:{label}) ON (j.status);
