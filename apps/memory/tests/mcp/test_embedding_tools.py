@@ -58,8 +58,8 @@ async def without_jobs(served: Served) -> None:
     """Forget the queue, as if it was lost."""
     store = await served.jobs.app.jobs()
     await store.cancel_matching(Filter())
-    await store.cleanup_jobs(0)
-    assert await queued(served) == []
+    while await queued(served):  # what ended in this very millisecond is not older than 0 days yet
+        await store.cleanup_jobs(0)
 
 
 @pytest.mark.accepts("EMB-120", "EMB-121", "EMB-122")

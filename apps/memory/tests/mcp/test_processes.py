@@ -115,7 +115,9 @@ def test_three_servers_share_one_graph_and_the_death_of_one_loses_and_robs_nothi
     found, _ = asyncio.run(stored(tmp_path, Status.COMPLETED))
     assert len(found) == MANY
     crashed = {job.id for job in found if job.crashes}
-    assert crashed == {job.id for job in before[dead]}
+    # It may have leased more before it was killed, but nothing that its siblings had.
+    assert crashed >= {job.id for job in before[dead]}
+    assert not crashed & siblings.keys()
     ended = {job.id: (job.attempts, job.fence) for job in found if job.id in siblings}
     assert ended == {id_: (1, fence) for id_, (_, fence) in siblings.items()}
 
