@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unstuck_memory.errors import InvalidInput, NotFound
 from unstuck_memory.graphs.sqlite import rows
-from unstuck_memory.graphs.sqlite.entities import archive, drafted
+from unstuck_memory.graphs.sqlite.entities import archive, find, save
 from unstuck_memory.graphs.sqlite.relations import (
     current_relation,
     ends_named,
@@ -30,14 +30,14 @@ def merge_entities(tx: Transaction, project: str, source: str, into: str, *, dry
 
 def _merged(tx: Transaction, project: str, source: str, into: str) -> tuple[int, int]:
     """How many observations and relations went over."""
-    drafts = drafted(tx, project, (source, into))
+    drafts, ids = find(tx, project, (source, into))
     for name in (source, into):
         if name not in drafts:
             raise NotFound(f"there is no entity {name!r} in project {project!r}: name one that exists")
     observations = drafts[into].add(drafts[source].observations)
-    drafts[into].save(tx)
-    found = [rows.relation(row) for row in tx.rows("relations_of_entity", id=drafts[source].row_id)]
-    archive(tx, drafts[source])
+    save(tx, project, drafts[into], ids[into])
+    found = [rows.relation(row) for row in tx.rows("relations_of_entity", id=ids[source])]
+    archive(tx, drafts[source], ids[source])
     moving = [relation for relation in found if {relation.from_, relation.to} != {source, into}]
     for relation in moving:
         _move(tx, project, relation, source, into)
