@@ -9,7 +9,7 @@ from mcp import Client
 from mcp_types import CallToolResult
 from support_memory.tool_calls import GOOD, good, length, text_of
 from unstuck_memory.errors import SettingsError
-from unstuck_memory.mcp.answer import answer_budget
+from unstuck_memory.mcp.answer import Answer, AnswerTooSmall, answer_budget
 from unstuck_memory.mcp.served import Served
 
 from unstuck import ConfigError
@@ -233,6 +233,11 @@ async def test_a_cursor_of_another_question_is_refused(known: Client) -> None:
         assert "another question" in text_of(result)
     result = await known.call_tool("read_graph", {"cursor": "é" * 5_000})
     assert "cursor has 5,000 characters" in text_of(result)
+
+
+def test_an_answer_that_would_exceed_its_budget_all_the_same_is_not_sent() -> None:
+    with pytest.raises(AnswerTooSmall, match="1,000 to 200,000"):
+        Answer(1_000, "items").result(next_cursor="x" * 900)
 
 
 def test_the_budget_comes_from_the_environment_within_its_range() -> None:

@@ -101,6 +101,19 @@ async def test_a_search_that_could_not_use_vectors_says_why(client: Client) -> N
     assert [hit["name"] for hit in result.structured_content["entities"]] == ["Ann"]
 
 
+async def test_the_observation_that_matched_comes_first_however_many_others_there_are(
+    client: Client, served: Served
+) -> None:
+    others = [f"knows fact {number} " + "x" * 500 for number in range(50)]
+    await create(client, "Ann", *others, "plays the cello")
+    await create(client, "Bob", "plays chess")
+    await served.jobs.process_jobs(10)
+    for tool in ("search_nodes", "semantic_search"):
+        [hit, *_] = (await good(client, tool, query="cello"))["entities"]
+        assert (hit["matched"], hit["observations"][0]) == (0, "plays the cello")
+        assert hit["observationsLeft"] == 51 - len(hit["observations"])
+
+
 async def test_relations_with_either_end_come_with_hits_and_opened_nodes(client: Client) -> None:
     await create(client, "Ann", "cello")
     await create(client, "Acme")
