@@ -20,8 +20,9 @@ APT := $(ROOT) apt-get
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(STAMP)/run ## install, then watch jobs survive a killed worker, a frozen one and a poison job
+demo: $(STAMP)/run $(STAMP)/memory ## install, then watch jobs survive a killed worker, a frozen one and a poison job; then a memory's vectors
 	@$(BIN)/unstuck demo
+	@$(BIN)/python apps/memory/demo.py
 
 test: $(STAMP)/dev $(STAMP)/servers ## run the tests
 	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not long and not further"
@@ -66,6 +67,10 @@ $(STAMP)/run: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: set PYTHON=…")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(STAMP)/memory: $(STAMP)/run apps/memory/pyproject.toml
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --editable apps/memory
 	@touch $@
 
 $(STAMP)/dev: $(STAMP)/run apps/memory/pyproject.toml
