@@ -96,10 +96,12 @@ def python(code: str) -> str:
 
 def test_nothing_heavy_is_imported_before_a_provider_is_used() -> None:
     opened = """
-import sys
+import asyncio, sys
 from unstuck_memory.embeddings.providers import open_provider
 providers = [open_provider("wordllama"), open_provider("openai", {"OPENAI_API_KEY": "k"}), open_provider("mock")]
 names = [provider.name for provider in providers]
+model = asyncio.run(providers[0].model())
+assert model.dimension == 256
 print({"openai", "tokenizers", "safetensors", "wordllama", "requests", "httpx", "httpx2"} & sys.modules.keys())
 """
     assert python(opened) == "set()"

@@ -32,10 +32,18 @@ class LocalProvider:
 
     hosted = False
 
-    def __init__(self, kind: str, name: Callable[[], str], load: Callable[[str], LoadedModel]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        name: Callable[[], str],
+        load: Callable[[str], LoadedModel],
+        *,
+        dimension: int | None = None,
+    ) -> None:
         self.kind = kind
         self._name = name
         self._load = load
+        self._dimension = dimension  # where it is known without the files
         self._model: LoadedModel | None = None
         self._loading = Lock()
 
@@ -44,6 +52,8 @@ class LocalProvider:
         return self._name()
 
     async def model(self) -> Model:
+        if self._dimension is not None:
+            return Model(self.name, self._dimension)
         return (await asyncio.to_thread(self._loaded)).model
 
     def pieces(self, lead: str, text: str) -> list[str]:

@@ -20,14 +20,14 @@ from unstuck_memory.vectors import Model
 
 TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 WEIGHTS = "weights/l2_supercat_256.safetensors"
-_NAME = "wordllama-l2-supercat-256"
+_NAME, _DIMENSION = "wordllama-l2-supercat-256", 256
 _WINDOW = 256
 """Tokens, as many as the texts had that it was trained on. It would take more, but a mean of many words is near to everything."""
 _AT_ONCE = 256
 
 
 def open_wordllama() -> LocalProvider:
-    return LocalProvider("wordllama", lambda: _NAME, partial(_Table, files()))
+    return LocalProvider("wordllama", lambda: _NAME, partial(_Table, files()), dimension=_DIMENSION)
 
 
 def files() -> Path:
