@@ -57,7 +57,7 @@ class Answer:
         """Whether no item was added yet."""
         return not any(self._lists.values())
 
-    def say(self, line: str) -> None:
+    def note(self, line: str) -> None:
         """A line of the text alone, if there is plenty of room."""
         if 4 * (needs := cost(line)) <= self.room:
             self.room -= needs

@@ -47,7 +47,7 @@ async def graph_page(
     page = await fetch(place.after, place.shown or limit, relations)
     answer = Answer(budget, "entities", "relations", cursor=cursor_room(page.entities), **facts)
     for line in lines:
-        answer.say(line)
+        answer.note(line)
     if not place.shown:
         taken = _entities(answer, page, place, names_only=names_only, past=past)
         if isinstance(taken, Cut):

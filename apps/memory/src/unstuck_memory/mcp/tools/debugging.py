@@ -55,8 +55,8 @@ async def debug_embedding_config(served: Served, _: Nothing) -> CallToolResult:
         entities_with_embeddings=embedded,
         pending_embedding_jobs=pending,
     )
-    answer.say(f"model {model.name} of {served.jobs.provider.kind}, {model.dimension} dimensions")
-    answer.say(f"{embedded} entities have embeddings, {pending} jobs are pending")
+    answer.note(f"model {model.name} of {served.jobs.provider.kind}, {model.dimension} dimensions")
+    answer.note(f"{embedded} entities have embeddings, {pending} jobs are pending")
     for name in VARIABLES:
         if name in os.environ and not answer.add("environment_variables", name, f"set: {name}"):
             return answer.result(truncated=True)
@@ -79,7 +79,7 @@ class Diagnosis(Answered, frozen=True, kw_only=True):
 async def diagnose_vector_search(served: Served, _: Nothing) -> CallToolResult:
     coverage = await served.memory.coverage()
     answer = Answer(served.budget, "samples", entities=coverage.entities, embedded=coverage.embedded)
-    answer.say(f"{coverage.embedded} of {coverage.entities} entities are embedded")
+    answer.note(f"{coverage.embedded} of {coverage.entities} entities are embedded")
     page = await served.memory.read_graph(limit=SAMPLES)
     truncated = False
     for entity in page.entities:

@@ -98,7 +98,7 @@ def _deleted(served: Served, items: Sequence[tuple[dict[str, Any], str, bool]]) 
     """Those that were not there come first, because somebody has to know."""
     gone = sum(there for _, _, there in items)
     answer = Answer(served.budget, "items", deleted=gone, notFound=len(items) - gone)
-    answer.say(f"deleted {gone}, not found {len(items) - gone}")
+    answer.note(f"deleted {gone}, not found {len(items) - gone}")
     truncated = False
     for value, name, there in sorted(items, key=lambda item: item[2]):
         text = f"{'deleted' if there else 'not found'}: {name}"

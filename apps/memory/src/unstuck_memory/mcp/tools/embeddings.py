@@ -64,7 +64,7 @@ async def get_entity_embedding(served: Served, given: EntityEmbedding) -> CallTo
         lastUpdated=entity.updated_at,
         vectors=len(found.chunks),
     )
-    answer.say(
+    answer.note(
         f"{named(entity.name)}: {found.model.dimension} numbers by {found.model.name}; the entity has {len(found.chunks)} vectors"
     )
     done = start
@@ -130,7 +130,7 @@ async def _force_missing(served: Served, limit: int) -> CallToolResult:
         newly_scheduled=new,
         failed=0,
     )
-    answer.say(
+    answer.note(
         f"discovered {len(entities)} entities without embeddings (limit {limit}), queued {len(jobs)}, of which {new} were not queued before"
         if entities
         else "discovered 0: all entities have their embeddings"
@@ -176,7 +176,7 @@ async def list_failed_embeddings(served: Served, given: ListFailed) -> CallToolR
     found, more = await served.failures.found(given.limit or 50, after)
     answer = Answer(served.budget, "failures", cursor=120)
     if not found:
-        answer.say("no embedding has failed for good")
+        answer.note("no embedding has failed for good")
     done = None
     for failed in found:
         at = "" if failed.failed_at is None else f", {moment(int(failed.failed_at.timestamp() * 1000))}"
@@ -212,7 +212,7 @@ async def retry_failed_embeddings(served: Served, given: RetryFailed) -> CallToo
     names = None if given.names is None else checks.names("names", given.names)
     retried = await served.failures.retry(names)
     answer = Answer(served.budget, "names", retried=len(retried))
-    answer.say(f"{len(retried)} embeddings are queued once more")
+    answer.note(f"{len(retried)} embeddings are queued once more")
     for name in retried:
         if not answer.add("names", name, named(name)):
             return answer.result(truncated=True)

@@ -113,7 +113,7 @@ async def _shown(served: Served, found: SearchAnswer, *, names_only: bool) -> Ca
         relations.sort(key=lambda one: -((one.from_ in names) + (one.to in names)))
     longest = max((len(hit.cursor) for hit in hits), default=0)
     answer = Answer(served.budget, "entities", "relations", cursor=longest, **_facts(found))
-    answer.say(_how(found))
+    answer.note(_how(found))
     kept = answer.room // 3 if relations else 0
     shown = 0
     for number, hit in enumerate(hits):
@@ -125,7 +125,7 @@ async def _shown(served: Served, found: SearchAnswer, *, names_only: bool) -> Ca
         raise AnswerTooSmall(served.budget)
     left = sum(not add_relation(answer, relation) for relation in relations)
     if left:
-        answer.say(f"{left} more relations: open_nodes shows those of an entity")
+        answer.note(f"{left} more relations: open_nodes shows those of an entity")
     cursor = hits[shown - 1].cursor if shown < len(hits) else found.next_cursor
     return answer.result(truncated=left > 0, next_cursor=cursor)
 

@@ -72,14 +72,14 @@ async def memory_status(served: Served, _: Nothing) -> CallToolResult:
         workers=workers,
         **{name: value for name, value in known.items() if value is not None},
     )
-    answer.say(
+    answer.note(
         f"project {served.memory.project}: {size.entities} entities, {size.relations} relations, {size.archived} archived versions"
     )
-    answer.say(
+    answer.note(
         f"embedded: {coverage.embedded if coverage else 'unknown'} of {size.entities}, by {provider.kind}, model {provider.name}"
     )
     counts = "unknown" if queue is None else ", ".join(f"{count} {state}" for state, count in queue.items())
-    answer.say(f"queue: {counts}; {workers} workers, {health}")
+    answer.note(f"queue: {counts}; workers: {workers}; health: {health}")
     truncated = False
     for problem in problems:
         truncated |= not answer.add("problems", problem, f"problem: {problem}")

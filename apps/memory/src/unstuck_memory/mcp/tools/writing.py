@@ -206,7 +206,7 @@ async def update_relation(served: Served, given: UpdateRelation) -> CallToolResu
     relation = await served.memory.update_relation(given.relation.new)
     answer = Answer(served.budget, "relations")
     if ignored := ignored_line([given.relation]):
-        answer.say(ignored)
+        answer.note(ignored)
     text = f"version {relation.version}: {relation_text(relation)}"
     return answer.result(truncated=not answer.add("relations", relation_value(relation), text))
 
@@ -242,7 +242,7 @@ async def merge_entities(served: Served, given: MergeEntities) -> CallToolResult
         scheduled=merged.scheduled,
     )
     would = "would move" if merge.dry_run else "moved"
-    answer.say(f"{would} {merge.observations} observations and {merge.relations} relations")
+    answer.note(f"{would} {merge.observations} observations and {merge.relations} relations")
     if not merged.scheduled:
-        answer.say(LATER)
+        answer.note(LATER)
     return answer.result()

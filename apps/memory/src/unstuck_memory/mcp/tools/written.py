@@ -53,11 +53,11 @@ def items_answer(
         problems=len(problems),
         scheduled=scheduled,
     )
-    answer.say(f"created {created}, changed {changed}, unchanged {unchanged}, problems {len(problems)}")
+    answer.note(f"created {created}, changed {changed}, unchanged {unchanged}, problems {len(problems)}")
     if not scheduled:
-        answer.say(LATER)
+        answer.note(LATER)
     if ignored:
-        answer.say(ignored)
+        answer.note(ignored)
     for item in sorted(items, key=lambda item: "problem" not in item):
         if not answer.add("items", item, _item_text(item)):
             return answer.result(truncated=True)
