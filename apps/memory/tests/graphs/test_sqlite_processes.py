@@ -1,6 +1,7 @@
 """Several processes on one file of a SQLite graph: those that begin it together, and forks."""
 
 import re
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,29 @@ async def main(path, name):
         assert answer.created
 
 asyncio.run(main(*sys.argv[1:]))
+"""
+
+OPEN_TOGETHER = """
+import multiprocessing, sys
+from unstuck_memory.graphs.sqlite.connection import connect
+
+def open_each(barrier, errors):
+    for number in range(300):
+        barrier.wait()
+        try:
+            connect(f"{sys.argv[1]}/{number}.db").close()
+        except Exception as error:
+            errors.put(repr(error))
+
+fork = multiprocessing.get_context("fork")
+barrier, errors = fork.Barrier(6), fork.SimpleQueue()
+processes = [fork.Process(target=open_each, args=(barrier, errors)) for _ in range(6)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+while not errors.empty():
+    print(errors.get())
 """
 
 FORK = """
@@ -101,3 +125,10 @@ def test_a_fork_is_refused_in_one_clear_line_and_the_parent_goes_on(tmp_path: Pa
         assert re.fullmatch(rf"{what} refused: graph file .* is a fork: open the graph after the fork", line)
     assert re.fullmatch("open refused: .* open it after the fork only.*", opened)
     assert (parent, later) == ("the parent's write worked", "open after the parent closed worked")
+
+
+def test_a_new_file_can_be_opened_by_many_processes_at_once(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", OPEN_TOGETHER, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")

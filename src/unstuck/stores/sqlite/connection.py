@@ -47,7 +47,7 @@ def connect(path: str, give_up: Callable[[], bool] = lambda: False) -> apsw.Conn
     try:
         connection.set_busy_handler(_waiting(PATIENCE, give_up))
         _must_be_ours(connection)
-        connection.pragma("journal_mode", "wal")
+        _use_log(connection, give_up)
         connection.pragma("synchronous", "full")
         connection.pragma("foreign_keys", False)
         connection.pragma("temp_store", "memory")
@@ -57,6 +57,22 @@ def connect(path: str, give_up: Callable[[], bool] = lambda: False) -> apsw.Conn
         connection.close()
         raise
     return connection
+
+
+def _use_log(connection: apsw.Connection, give_up: Callable[[], bool]) -> None:
+    """Have the file use a write-ahead log. Connections that change a new file at once would wait for each other, so SQLite
+    refuses them without calling the handler.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if time.monotonic() > end or give_up():
+                raise
+            time.sleep(random.uniform(0.0002, 0.004))  # noqa: S311 - not a secret
+        else:
+            return
 
 
 def _must_be_ours(connection: apsw.Connection) -> None:

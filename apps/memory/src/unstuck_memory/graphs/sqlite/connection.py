@@ -113,11 +113,27 @@ def _create(path: str) -> None:
 def _set_up(connection: apsw.Connection, path: str) -> None:
     connection.set_busy_handler(_Patience())
     _must_be_ours(connection, path)
-    connection.pragma("journal_mode", "wal")
+    _use_log(connection)
     connection.pragma("synchronous", "full")
     connection.pragma("temp_store", "memory")
     connection.pragma("cache_size", -32 * 1024)  # KiB
     connection.pragma("wal_autocheckpoint", 4000)  # pages: fewer, larger copies into the main file
+
+
+def _use_log(connection: apsw.Connection) -> None:
+    """Have the file use a write-ahead log. Connections that change a new file at once would wait for each other, so SQLite
+    refuses them without calling the handler.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(random.uniform(0.0002, 0.004))  # noqa: S311 - not a secret
+        else:
+            return
 
 
 def _must_be_ours(connection: apsw.Connection, path: str) -> None:
