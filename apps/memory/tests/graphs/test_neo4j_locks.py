@@ -98,20 +98,20 @@ async def test_the_victim_of_a_deadlock_tries_again(
     assert len(await graph.list_entities(project, 100)) == 20
 
 
-async def test_four_write_and_the_others_wait_outside_of_any_transaction(
+async def test_two_write_and_the_others_wait_outside_of_any_transaction(
     graph: Graph, driver: neo4j.AsyncDriver, project: str
 ) -> None:
     await created(graph, project, new("Ann"))
     async with _holding(driver, project, "Ann") as tx:
         changes = [asyncio.create_task(changed(graph, project, "Ann", str(number))) for number in range(10)]
-        await _until_waiting(driver, 4)
-        assert await _count(driver, OPEN) == 4 + 1
+        await _until_waiting(driver, 2)
+        assert await _count(driver, OPEN) == 2 + 1
         assert names(await graph.list_entities(project, 10)) == ["Ann"], "reading waits for nobody"
         await tx.commit()
     await asyncio.gather(*changes)
     entity = await one(graph, project, "Ann")
     assert (entity.version, len(entity.observations)) == (11, 10)
-    assert entity.observations[0] in {"0", "1", "2", "3"}, "those that came first were in the line's front"
+    assert entity.observations[0] in {"0", "1"}, "those that came first were in the line's front"
 
 
 async def test_a_lock_that_is_held_too_long_makes_the_graph_unavailable(

@@ -18,7 +18,7 @@ from unstuck_memory.graphs.statements import statements
 T = TypeVar("T")
 PACKAGE = "unstuck_memory.graphs.neo4j"
 NEWEST = len(statements(PACKAGE, "cypher/migrations"))  # the version of the schema that this release knows
-WRITES = 4  # at the same time; the others wait in line without a transaction
+WRITES = 2  # at a time, the others wait in line without a transaction; with more, all together take longer
 CONNECTIONS = 16
 PATIENCE = 20.0  # seconds for an answer; without this limit the server would wait for a lock for ever
 TRIES = 12
