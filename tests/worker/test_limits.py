@@ -316,8 +316,8 @@ async def test_without_tokens_nothing_starts_until_they_return_and_nobody_asks_a
     assert starts[6] - starts[3] >= 1.0
     assert len(book.of("lease")) < 10
     assert len(book.of("take")) < 15
-    [told] = [record for record in caplog.records if "no token" in record.getMessage()]
-    assert (told.name, vars(told)["queues"]) == ("unstuck.worker", ["default"])
+    [logged] = [record for record in caplog.records if "no token is left of" in record.getMessage()]
+    assert (logged.name, vars(logged)["queues"]) == ("unstuck.worker", ["default"])
 
 
 async def test_a_lease_that_finds_nothing_gives_its_tokens_back(

@@ -178,10 +178,12 @@ async def test_history_and_the_graph_at_a_time_show_what_was(memory: Memory, job
     [ann, _] = (await memory.create_entities([new("Ann", "tall"), new("Bob")])).entities
     [made] = await memory.create_relations([related("Ann", "Bob", strength=0.5)])
     assert made.relation is not None
+    await asyncio.sleep(0.01)  # the graph counts in milliseconds
     await memory.add_observations([more("Ann", "kind")])
     await memory.update_relation(related("Ann", "Bob", confidence=0.25))
     now = await memory.get_relation("Ann", "Bob", "knows")
     assert now is not None
+    await asyncio.sleep(0.01)
     assert await memory.delete_entities(["Ann", "Eve"]) == {"Ann": True, "Eve": False}
 
     assert await memory.get_entity("Ann") is None
