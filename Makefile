@@ -15,7 +15,7 @@ APT := $(ROOT) apt-get
 .DEFAULT_GOAL := help
 
 
-.PHONY: help demo test test-long check model mutants bench chaos wheel constraints clean
+.PHONY: help demo test test-long check model mutants bench chaos docs wheel constraints clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,6 +53,10 @@ bench: $(STAMP)/dev ## measure against peers, in one run a store on this machine
 chaos: $(STAMP)/dev $(STAMP)/servers ## break things around each store for MINUTES=1, then check the history
 	for store in sqlite postgres redis neo4j; do $(BIN)/python chaos/run.py --store $$store --minutes $(MINUTES) || exit 1; done
 
+docs: $(STAMP)/dev ## build the site of the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html"
+
 wheel: $(STAMP)/dev ## build the package
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
@@ -60,7 +64,7 @@ constraints: $(STAMP)/dev ## write down the versions that were tested
 	$(BIN)/pip freeze --exclude-editable --exclude unstuck --exclude unstuck-memory > constraints.txt
 
 clean: ## remove what the other commands made
-	rm -rf $(VENV) $(MUTANTS) $(STAMP) dist mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(MUTANTS) $(STAMP) dist site mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMP)/run: pyproject.toml constraints.txt
 	@mkdir -p $(STAMP)
