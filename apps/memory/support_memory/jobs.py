@@ -1,9 +1,12 @@
 """Queues of embeddings for tests of what is written before a job runs."""
 
+import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from unstuck_memory.embeddings.providers.mock import MockProvider
 from unstuck_memory.values import Entity
 from unstuck_memory.vectors import Model
 
@@ -26,6 +29,23 @@ class Untouchable:
         raise AssertionError("a provider was called where nothing may be embedded")
 
     async def aclose(self) -> None: ...
+
+
+class Watched(MockProvider):
+    """Counts the texts that it embeds; ``pause`` holds it up in the middle of that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: Counter[str] = Counter()
+        self.asked = asyncio.Event()
+        self.pause: asyncio.Event | None = None
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.texts.update(texts)
+        self.asked.set()
+        if self.pause is not None:
+            await self.pause.wait()
+        return await super().embed(texts)
 
 
 class Recorded:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.neo4j import Neo4j
 from support_memory.jobs import Recorded
 from unstuck_memory.graphs.sqlite import SqliteGraph
 from unstuck_memory.memory import Memory
@@ -24,3 +25,10 @@ def jobs() -> Recorded:
 @pytest.fixture
 def memory(file_graph: SqliteGraph, jobs: Recorded) -> Memory:
     return Memory(file_graph, "default", jobs)
+
+
+@pytest.fixture
+def graph_at(graph_server: Neo4j) -> Neo4j:
+    """Without the graphs of other tests: their entities have no embeddings, either."""
+    graph_server.execute("MATCH (n) CALL (n) { DETACH DELETE n } IN TRANSACTIONS OF 1000 ROWS")
+    return graph_server

@@ -2,20 +2,16 @@
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import apsw
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from support_memory.conformance.given import more, new
-from support_memory.jobs import Untouchable
+from support_memory.jobs import Untouchable, Watched
 from unstuck_memory.embeddings.jobs import EmbeddingJobs
 from unstuck_memory.embeddings.provider import Provider
-from unstuck_memory.embeddings.providers.mock import MockProvider
 from unstuck_memory.graphs.sqlite import SqliteGraph
 from unstuck_memory.graphs.sqlite.threads import Threads
 from unstuck_memory.memory import Memory
@@ -24,23 +20,6 @@ from unstuck import Filter
 
 pytestmark = pytest.mark.anyio
 Queued = Callable[[Provider], tuple[Memory, EmbeddingJobs]]
-
-
-class Watched(MockProvider):
-    """Counts the texts that it embeds; ``pause`` holds it up in the middle of that."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: Counter[str] = Counter()
-        self.asked = asyncio.Event()
-        self.pause: asyncio.Event | None = None
-
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        self.texts.update(texts)
-        self.asked.set()
-        if self.pause is not None:
-            await self.pause.wait()
-        return await super().embed(texts)
 
 
 @pytest.fixture

@@ -21,13 +21,6 @@ CONSTRAINTS = "SHOW CONSTRAINTS YIELD labelsOrTypes RETURN collect(DISTINCT labe
 
 
 @pytest.fixture
-def graph_at(graph_server: Neo4j) -> Neo4j:
-    """Without the graphs of other tests: their entities have no embeddings, either."""
-    graph_server.execute("MATCH (n) CALL (n) { DETACH DELETE n } IN TRANSACTIONS OF 1000 ROWS")
-    return graph_server
-
-
-@pytest.fixture
 def jobs_at(queue_server: Neo4j) -> dict[str, str]:
     """The variables that name its database."""
     queue_server.execute("MATCH (n) DETACH DELETE n")
