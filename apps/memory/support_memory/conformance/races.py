@@ -69,11 +69,23 @@ def writers(place: Place, project: str, tmp_path: Path) -> Writers:
 async def test_many_processes_that_create_one_name_make_one_entity(
     graph: Graph, project: str, place: Place, writers: Writers
 ) -> None:
-    with writers.at_once(place.crowd, "create", 3) as children:
+    await _one_name(graph, project, writers, place.crowd)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+async def test_sixteen_processes_that_create_one_name_make_one_entity(
+    graph: Graph, project: str, writers: Writers
+) -> None:
+    await _one_name(graph, project, writers, 16)
+
+
+async def _one_name(graph: Graph, project: str, writers: Writers, count: int) -> None:
+    with writers.at_once(count, "create", 3) as children:
         await asyncio.to_thread(_ended, children)
 
     hub = await one(graph, project, "hub")
-    seen = {f"seen by {number}-{turn}" for number in range(place.crowd) for turn in range(3)}
+    seen = {f"seen by {number}-{turn}" for number in range(count) for turn in range(3)}
     assert set(hub.observations) == {*seen, "seen by all"}
     assert len(hub.observations) == len(seen) + 1
     assert hub.version == len(seen)

@@ -1,7 +1,8 @@
-"""Writers that are killed between the graph's commit and the queue: ``python -m support_memory.programs.dying_writer FOLDER FIRST COUNT``.
+"""Writers that are killed between the graph's commit and the queue: ``python -m support_memory.programs.dying_writer PLACE FOLDER FIRST COUNT``.
 
-Each is a process of its own, forked before anything is opened, and prints the name of its entity when that is committed. Every
-second one dies before it calls the queue, the others in the middle of that.
+The graph is at the place, its jobs are in the folder. Each writer is a process of its own, forked before anything is opened, and
+prints the name of its entity when that is committed. Every second one dies before it calls the queue, the others in the middle of
+that.
 """
 # ruff: noqa: T201
 
@@ -17,9 +18,10 @@ from pathlib import Path
 
 from unstuck_memory.embeddings.jobs import EmbeddingJobs
 from unstuck_memory.embeddings.providers.mock import MockProvider
-from unstuck_memory.graphs.sqlite import SqliteGraph
 from unstuck_memory.memory import Memory
 from unstuck_memory.values import Entity, NewEntity
+
+from support_memory.places import place
 
 MIDDLE = 0.004  # seconds in which most calls of the queue are over
 
@@ -46,9 +48,9 @@ class Dying(EmbeddingJobs):
         die()
 
 
-async def write(folder: Path, number: int) -> None:
+async def write(where: str, folder: Path, number: int) -> None:
     async with (
-        SqliteGraph(folder / "graph.db") as graph,
+        place(where).graph() as graph,
         Dying(graph, MockProvider(), f"sqlite:///{folder / 'jobs.db'}") as jobs,
     ):
         await graph.migrate()
@@ -57,10 +59,10 @@ async def write(folder: Path, number: int) -> None:
         await Memory(graph, "default", jobs).create_entities([entity])
 
 
-def main(folder: str, first: str, count: str) -> None:
+def main(where: str, folder: str, first: str, count: str) -> None:
     for number in range(int(first), int(first) + int(count)):
         if (child := os.fork()) == 0:
-            asyncio.run(write(Path(folder), number))
+            asyncio.run(write(where, Path(folder), number))
             os._exit(1)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), f"writer {number} was not killed: {status}"

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from support_memory.conformance.given import new
 from support_memory.embedding_server import EmbeddingServer, Refusal, Vectors
-from support_memory.queued import Queued
+from support_memory.queued import MANY, Queued
 from unstuck_memory.embeddings.jobs import EmbeddingJobs
 from unstuck_memory.embeddings.providers.openai import OpenAIProvider
-from unstuck_memory.errors import NotFound
+from unstuck_memory.errors import InvalidInput, NotFound
 from unstuck_memory.graphs.sqlite import SqliteGraph
 from unstuck_memory.memory import Memory
 
@@ -88,3 +88,29 @@ async def test_an_entity_that_is_not_there_gets_no_job(queued: Queued) -> None:
     with pytest.raises(NotFound, match="has no entity 'Ann'"):
         await queued.queue.schedule_entity_embedding("default", "Ann")
     assert await queued.queue.schedule([]) == []
+
+
+async def test_an_entity_that_gets_its_job_by_name_is_found_as_everywhere_else(queued: Queued) -> None:
+    await queued.create("Zo\u00eb")
+    [job] = (await queued.jobs()).values()
+    assert (await queued.queue.schedule_entity_embedding(" default", " Zoe\u0308 ")).id == job.id
+    for bad in ("", "a" * 201, "a\0b", "a\ud800"):
+        with pytest.raises(InvalidInput, match=r"^name .* 1 to 200 .*; "):
+            await queued.queue.schedule_entity_embedding("default", bad)
+
+
+@pytest.mark.long
+@pytest.mark.accepts("EMB-158")
+async def test_a_round_each_ten_seconds_is_all_that_a_program_needs(
+    file_graph: SqliteGraph, hosted: OpenAIProvider, tmp_path: Path
+) -> None:
+    async with EmbeddingJobs(file_graph, hosted, f"sqlite:///{tmp_path}/jobs.db", MANY) as jobs:
+        memory = Memory(file_graph, "default", jobs)
+        await memory.create_entities([new(f"e{number}") for number in range(25)])
+        ran = []
+        for number in range(5):
+            ran.append(await jobs.process_jobs(10))
+            await asyncio.sleep(10)
+            await memory.create_entities([new(f"later {number}")])
+        assert ran == [10, 10, 7, 1, 1]
+        assert (await jobs.get_queue_status())["completed"] == 29

@@ -127,13 +127,14 @@ assert "wordllama" not in sys.modules
     assert python(offline).split() == ["1", "1", "1"]
 
 
-def test_products_of_matrices_use_one_thread_once_a_folder_is_loaded() -> None:
+def test_products_of_matrices_use_one_thread_once_a_folder_is_loaded(tmp_path: Path) -> None:
     """Threads that help would add to the time of the process and not to that of this thread."""
-    product = """
-import time
+    write_tiny_bert(tmp_path)
+    product = f"""
+import asyncio, time
 import numpy as np
-from unstuck_memory.embeddings.providers.blas import one_thread
-assert one_thread()
+from unstuck_memory.embeddings.providers import open_provider
+asyncio.run(open_provider("folder:{tmp_path}", {{}}).model())
 matrix = np.ones((1200, 1200), np.float32)
 process, thread = time.process_time(), time.thread_time()
 for _ in range(5):

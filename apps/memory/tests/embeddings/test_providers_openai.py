@@ -164,11 +164,12 @@ async def test_a_server_that_stalls_or_is_not_there_is_transient(server: Embeddi
         await provider.model()
     assert classify(stalled.value)[:2] == (Category.TRANSIENT, "APITimeoutError")
     await provider.aclose()
-    nobody = OpenAIProvider(KEY, base_url="http://127.0.0.1:9/v1", model="m")
-    with pytest.raises(Exception) as refused:  # noqa: PT011 - the client's own
-        await nobody.model()
-    assert classify(refused.value)[:2] == (Category.TRANSIENT, "APIConnectionError")
-    await nobody.aclose()
+    for host in ("127.0.0.1:9", "nobody.invalid"):  # nobody listens there; a name that no server of names has
+        nobody = OpenAIProvider(KEY, base_url=f"http://{host}/v1", model="m")
+        with pytest.raises(Exception) as refused:  # noqa: PT011 - the client's own
+            await nobody.model()
+        assert classify(refused.value)[:2] == (Category.TRANSIENT, "APIConnectionError")
+        await nobody.aclose()
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500])

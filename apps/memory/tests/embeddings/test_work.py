@@ -9,6 +9,8 @@ from support.waiting import until_async
 from support_memory.conformance.given import more
 from support_memory.embedding_server import (
     Answer,
+    Body,
+    Cut,
     EmbeddingServer,
     Refusal,
     Request,
@@ -21,6 +23,7 @@ from support_memory.queued import Queued
 from unstuck_memory.embeddings import work
 from unstuck_memory.embeddings.providers.mock import MockProvider
 from unstuck_memory.embeddings.providers.openai import OpenAIProvider
+from unstuck_memory.errors import GraphUnavailable
 from unstuck_memory.graphs.sqlite import SqliteGraph
 
 from unstuck import Category, Filter, Worker
@@ -102,6 +105,13 @@ async def test_requests_have_256_texts_at_most_and_an_entity_with_more_needs_sev
     assert (await queued.memory.coverage()).embedded == 3
 
 
+async def test_a_request_is_of_64_jobs_at_most(queued: Queued, server: EmbeddingServer) -> None:
+    await queued.create(*(f"e{number}" for number in range(150)))
+    await queued.queue.process_jobs(150)
+    assert sorted(len(request.texts) for request in server.requests) == [22, 64, 64]
+    assert (await queued.memory.coverage()).embedded == 150
+
+
 async def test_a_request_has_no_more_bytes_than_a_provider_sends_at_once(
     queued: Queued, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +120,48 @@ async def test_a_request_has_no_more_bytes_than_a_provider_sends_at_once(
     await queued.queue.process_jobs(10)
     assert [sum(len(text) for text in request.texts) <= 100 for request in server.requests].count(False) <= 2
     assert (await queued.result("Ann"))["requests"] == len(server.requests) >= 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(Refusal(429, retry_after="30"), Refusal(429, retry_after="30", code="insufficient_quota"), Refusal(500), Refusal(503)),
+        *(Reset(), Cut(), Cut(breaks=False), Body(b"<html>"), Vectors(dimension=3), Vectors(first=float("nan"))),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_whatever_the_provider_does_once_costs_no_vector(
+    queued: Queued, server: EmbeddingServer, answer: Answer
+) -> None:
+    await queued.create("Ann", "Bob", observations=("tall",))
+    server.next(answer)
+    for _ in range(3):
+        await queued.queue.process_jobs(10)
+        await queued.harness.age(60)
+        await (await queued.store()).resume("embedding")  # which a used up quota pauses
+    assert await queued.states() == {"Ann": "completed", "Bob": "completed"}
+    assert max(job.attempts for job in (await queued.jobs()).values()) <= 2
+    assert (await queued.memory.coverage()).embedded == 2
+    assert await queued.queue.count_dead_letters() == 0
+
+
+async def test_a_graph_that_cannot_be_reached_for_a_moment_costs_no_vector(
+    queued: Queued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queued.create("Ann", "Bob")
+    with monkeypatch.context() as away:
+
+        async def unavailable(*_: object) -> None:
+            raise GraphUnavailable("the graph cannot be used now")
+
+        away.setattr(queued.graph, "store_embeddings", unavailable)
+        await queued.queue.process_jobs(10)
+    jobs = await queued.jobs()
+    assert {str(job.status) for job in jobs.values()} == {"pending"}
+    assert {job.error.category for job in jobs.values() if job.error} == {Category.TRANSIENT}
+    await queued.harness.age(60)
+    await queued.queue.process_jobs(10)
+    assert (await queued.memory.coverage()).embedded == 2
 
 
 @pytest.mark.parametrize(
@@ -226,7 +278,8 @@ async def test_a_worker_that_lost_its_lease_writes_nothing_over_what_the_next_on
     """Its lease runs out while it waits for its provider, and the job runs elsewhere; then it has its answer, too late."""
     await queued.create("Ann", observations=("tall",))
     server.next(Stall())
-    late = asyncio.create_task(Worker(queued.queue.app).process_jobs(1))
+    worker = Worker(queued.queue.app)
+    late = asyncio.create_task(worker.process_jobs(1))
     await until_async(lambda: server.requests, 30, "the first request")
     await queued.harness.age(301)
     assert await queued.queue.process_jobs(10) == 1
@@ -242,3 +295,5 @@ async def test_a_worker_that_lost_its_lease_writes_nothing_over_what_the_next_on
     assert before.fence == after.fence == job.fence > 1
     assert (await queued.jobs())["Ann", 1] == job
     assert (str(job.status), job.settled_fence) == ("completed", job.fence)
+    health = worker.get_health_status()
+    assert (health.successes, health.failures) == (0, 0), "what it did counts for nothing"

@@ -1,5 +1,6 @@
 """Real workers in processes of their own, and writers and workers that are killed at the worst moment."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from support.folders import ROOT
+from support.neo4j import GRAPH, Neo4j
 from support.processes import Child
 from support.waiting import until, until_async
 from support_memory.embedding_server import EmbeddingServer, Stall, Vectors
+from support_memory.places import Place
 from support_memory.queued import Queued
 from unstuck_memory.embeddings.provider import Provider
 from unstuck_memory.embeddings.providers.mock import MockProvider
@@ -59,6 +62,10 @@ async def graph(folder: Path) -> AsyncIterator[SqliteGraph]:
         yield graph
 
 
+def in_file(folder: Path) -> Place:
+    return Place((str(folder / "graph.db"),))
+
+
 async def all_embedded(queued: Queued, child: Child, count: int) -> None:
     """Wait until all entities have their vectors: each one set, of its own texts."""
 
@@ -86,7 +93,7 @@ async def all_embedded(queued: Queued, child: Child, count: int) -> None:
 async def test_writers_that_die_before_they_reach_the_queue_cost_no_vector(
     graph: SqliteGraph, folder: Path, start: Start
 ) -> None:
-    writers = start(*WRITER, str(folder), "0", "6")
+    writers = start(*WRITER, str(in_file(folder)), str(folder), "0", "6")
     assert writers.wait(PATIENCE) == 0, writers.log.read_text()
     async with Queued(graph, MockProvider(), folder) as queued:
         assert (await queued.queue.get_queue_status())["pending"] <= 3
@@ -94,16 +101,23 @@ async def test_writers_that_die_before_they_reach_the_queue_cost_no_vector(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["sqlite", "neo4j"])
 async def test_a_hundred_dead_writers_beside_a_running_worker_cost_no_vector(
-    graph: SqliteGraph, folder: Path, start: Start
+    kind: str, request: pytest.FixtureRequest, folder: Path, start: Start
 ) -> None:
-    worker = start(*WORKER)
-    worker.until_line("takes embedding")
-    writers = start(*WRITER, str(folder), "0", "100")
-    assert writers.wait(PATIENCE) == 0, writers.log.read_text()
-    async with Queued(graph, MockProvider(), folder) as queued:
-        await all_embedded(queued, worker, 100)
+    place, settings = in_file(folder), {}
+    if kind == "neo4j":
+        server: Neo4j = request.getfixturevalue("graph_at")
+        place, settings = Place((server.uri, "neo4j", "", GRAPH)), {"NEO4J_URI": server.uri}
+    async with place.graph() as graph:
+        await graph.migrate()
+        worker = start(*WORKER, **settings)
+        worker.until_line("takes embedding", PATIENCE)
+        writers = start(*WRITER, str(place), str(folder), "0", "100")
+        assert await asyncio.to_thread(writers.wait, 4 * PATIENCE) == 0, writers.log.read_text()
+        async with Queued(graph, MockProvider(), folder) as queued:
+            await all_embedded(queued, worker, 100)
 
 
 async def test_a_worker_that_is_killed_in_the_middle_of_a_request_costs_no_attempt_and_no_vector(

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from unstuck import Enqueued, HealthStatus, Job, Unstuck, Worker
+from unstuck_memory import checks
 from unstuck_memory.embeddings.provider import Provider
 from unstuck_memory.embeddings.queue import QUEUE, EmbeddingQueue, embedding
 from unstuck_memory.embeddings.repair import Repair
@@ -61,6 +62,7 @@ class EmbeddingJobs:
 
     async def schedule_entity_embedding(self, project: str, name: str, *, again: bool = False) -> Enqueued:
         """See that one entity has its job; ``again`` starts it over if it is finished. Answers its id and whether it is new."""
+        project, name = checks.project(project), checks.name("name", name)
         found = await self._graph.get_entities(project, [name])
         if not found:
             raise NotFound(f"project {project!r} has no entity {name!r}: create it, or look at its spelling")
