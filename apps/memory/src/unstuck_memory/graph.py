@@ -144,7 +144,7 @@ class Embeddings(Protocol):
     """
 
     async def use_model(self, model: Model) -> None:
-        """Make the model known, so that entities without its vectors are found. ``InvalidInput`` if it is known with another dimension."""
+        """Make the model known, so that entities without its vectors are found. With another dimension it is another model."""
 
     async def current(self, versions: Sequence[Version]) -> list[Entity | None]:
         """The entities of which these versions are current, in order; None for what has moved on or is archived."""

@@ -13,7 +13,7 @@ Vector: TypeAlias = NDArray[np.float32]
 
 
 class Model(Struct, frozen=True):
-    """Which model made a vector. Vectors of different models are never compared."""
+    """Which model made a vector. Vectors of different models are never compared; nor are those of two dimensions of one name."""
 
     name: str
     dimension: int

@@ -165,16 +165,28 @@ async def test_a_model_that_is_not_known_has_no_vectors_and_gets_none(graph: Gra
         await graph.without_embeddings(unknown)
 
 
-async def test_a_model_keeps_its_dimension(graph: Graph, project: str) -> None:
+async def test_a_model_of_another_dimension_is_another_model(graph: Graph, project: str) -> None:
+    """As when another server answers for the same name."""
     model = _other_model()
-    await graph.use_model(model)
-    await graph.use_model(model)
-    with pytest.raises(InvalidInput, match="12"):
-        await graph.use_model(Model(model.name, 16))
+    wider = Model(model.name, 16)
     entity = await _entity(graph, project)
+    await graph.use_model(model)
+    await graph.use_model(model)
+    await embed(graph, entity, vector(0.5), model=model)
+    with pytest.raises(InvalidInput, match="16"):
+        await graph.store_embeddings([embedding(entity, vector(dimension=16), model=wider)])
+
+    await graph.use_model(wider)
+    assert await graph.embedding_of(entity.uid, wider) is None
+    assert await graph.without_embeddings(wider, 5, project=project) == [entity]
+    assert (await graph.coverage(project, wider)).embedded == 0
+    await embed(graph, entity, vector(0.25, dimension=16), model=wider)
+    for one, cosine in ((model, 0.5), (wider, 0.25)):
+        [hit] = await graph.nearest(project, one, vector(dimension=one.dimension), 5)
+        assert hit.score == pytest.approx(cosine, abs=1e-4)
+        assert (await graph.coverage(project, one)).embedded == 1
     with pytest.raises(InvalidInput):
-        await graph.store_embeddings([embedding(entity, vector(dimension=16), model=Model(model.name, 16))])
-    await embed(graph, entity, vector(), model=model)
+        await graph.store_embeddings([embedding(entity, vector(dimension=16), model=model)])
 
 
 async def test_models_never_mix(graph: Graph, project: str) -> None:

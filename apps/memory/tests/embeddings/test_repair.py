@@ -86,6 +86,21 @@ async def test_another_model_embeds_everything_and_the_first_ones_vectors_stay(
     assert await queued.queue.process_jobs(10) == 0
 
 
+async def test_a_name_behind_which_is_a_model_of_another_dimension_has_everything_embedded_again(
+    queued: Queued, file_graph: SqliteGraph, tmp_path: Path
+) -> None:
+    await queued.create("Ann", "Bob")
+    await queued.queue.process_jobs(10)
+    with EmbeddingServer(dimension=16) as wider:
+        provider = OpenAIProvider("key", base_url=wider.url, model="m")
+        async with Queued(file_graph, provider, tmp_path) as other:
+            assert await covered(other) == (2, 0)
+            assert await other.queue.process_jobs(10) == 2
+            assert await covered(other) == (2, 2)
+        await provider.aclose()
+    assert await covered(queued) == (2, 2)
+
+
 async def test_a_completed_job_whose_vectors_are_gone_is_started_over(
     queued: Queued, server: EmbeddingServer, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from neo4j import AsyncDriver, AsyncGraphDatabase, AsyncResult, AsyncSession, AsyncTransaction, Query
@@ -14,6 +14,7 @@ from neo4j import AsyncDriver, AsyncGraphDatabase, AsyncResult, AsyncSession, As
 from unstuck_memory.errors import GraphDamaged, GraphUnavailable
 from unstuck_memory.graphs.neo4j.driver_errors import lost, rolled_back, translated_errors
 from unstuck_memory.graphs.statements import statements
+from unstuck_memory.vectors import Model
 
 T = TypeVar("T")
 PACKAGE = "unstuck_memory.graphs.neo4j"
@@ -49,7 +50,7 @@ class Transaction:
     """Runs statements that are committed together."""
 
     def __init__(
-        self, tx: AsyncTransaction, texts: Mapping[str, str], models: Mapping[str, KnownModel]
+        self, tx: AsyncTransaction, texts: Mapping[str, str], models: Mapping[Model, KnownModel]
     ) -> None:
         self._tx = tx
         self._texts = texts
@@ -117,7 +118,7 @@ class Client:
         async with self._line:
             return await self._again(carry, PATIENCE)
 
-    async def _begun(self, tx: AsyncTransaction) -> dict[str, KnownModel]:
+    async def _begun(self, tx: AsyncTransaction) -> dict[Model, KnownModel]:
         """The models that are known, if this is the database that was there before."""
         found = await _rows(await tx.run(self.texts["begin"]))
         if not found:
@@ -129,7 +130,7 @@ class Client:
             )
         refuse_newer(version)
         self._birth = birth
-        return {name: KnownModel(name, dimension, number) for name, dimension, number in models}
+        return numbered(models)
 
     async def _again(self, work: Callable[[AsyncSession], Awaitable[T]], patience: float) -> T:
         reconnected = False
@@ -170,6 +171,11 @@ def bare(text: str) -> str:
     for part, meaning in _PARTS.items():
         found = found.replace(part, meaning)
     return re.sub(r"[ \t]+", " ", found)
+
+
+def numbered(found: Iterable[list[Any]]) -> dict[Model, KnownModel]:
+    """Models as rows of name, dimension and number."""
+    return {Model(name, dimension): KnownModel(name, dimension, number) for name, dimension, number in found}
 
 
 def refuse_newer(version: int) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from unstuck_memory.errors import InvalidInput
 from unstuck_memory.graphs.neo4j import rows
-from unstuck_memory.graphs.neo4j.client import Client, KnownModel, Transaction
+from unstuck_memory.graphs.neo4j.client import Client, KnownModel, Transaction, numbered
 from unstuck_memory.graphs.neo4j.migrate import index_model
 from unstuck_memory.values import Coverage, Entity
 from unstuck_memory.vectors import Model
@@ -16,26 +16,24 @@ MARKED_AT_ONCE = 1000
 
 
 class Models:
-    """Remembers the models that were found: a model keeps its number and dimension for ever."""
+    """Remembers the models that were found: a model keeps its number for ever."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._found: dict[str, KnownModel] = {}
-        self._indexed: set[str] = set()
+        self._found: dict[Model, KnownModel] = {}
+        self._indexed: set[Model] = set()
 
     async def find(self, model: Model) -> KnownModel | None:
         """The model, if it is known with this dimension."""
-        found = await self._named(model.name)
-        return found if found and found.dimension == model.dimension else None
+        return self._found.get(model) or (await self._all()).get(model)
 
     async def use(self, model: Model) -> None:
-        found = await self._named(model.name)
-        if found is None:
+        if await self.find(model) is None:
             await self._client.write(partial(_make_known, model=model))
         found = need(await self._all(), model)
-        if model.name not in self._indexed:
+        if model not in self._indexed:
             await index_model(self._client, found)
-            self._indexed.add(model.name)
+            self._indexed.add(model)
 
     async def without_embeddings(
         self, model: Model, limit: int, project: str | None, after: Entity | None
@@ -56,31 +54,25 @@ class Models:
         [[entities, embedded]] = await self._client.rows("coverage", project=project, fence=fence)
         return Coverage(entities=entities, embedded=embedded)
 
-    async def _named(self, name: str) -> KnownModel | None:
-        return self._found.get(name) or (await self._all()).get(name)
-
-    async def _all(self) -> Mapping[str, KnownModel]:
-        self._found = {name: KnownModel(name, *rest) for name, *rest in await self._client.rows("models")}
+    async def _all(self) -> Mapping[Model, KnownModel]:
+        self._found = numbered(await self._client.rows("models"))
         return self._found
 
 
-def need(models: Mapping[str, KnownModel], model: Model) -> KnownModel:
-    found = models.get(model.name)
+def need(models: Mapping[Model, KnownModel], model: Model) -> KnownModel:
+    found = models.get(model)
     if found is None:
-        raise InvalidInput(f"model {model.name!r} is not known to the graph: call use_model first")
-    if found.dimension != model.dimension:
         raise InvalidInput(
-            f"model {model.name!r} has dimension {found.dimension} in this graph, not {model.dimension}: "
-            "give a model of another dimension another name"
+            f"model {model.name!r} with dimension {model.dimension} is not known to the graph: call use_model first"
         )
     return found
 
 
 async def _make_known(tx: Transaction, *, model: Model) -> None:
     await tx.rows("lock_model")
-    there = {name: number for name, _, number in await tx.rows("models")}
-    if model.name not in there:
-        number = max(there.values(), default=0) + 1
+    there = numbered(await tx.rows("models"))
+    if model not in there:
+        number = max((known.number for known in there.values()), default=0) + 1
         await tx.rows("create_model", name=model.name, dimension=model.dimension, number=number)
 
 

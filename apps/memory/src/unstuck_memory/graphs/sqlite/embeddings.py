@@ -22,30 +22,27 @@ class KnownModel(NamedTuple):
     """A row of table model."""
 
     row_id: int
-    dimension: int
     known_at: int
     marked_to: int
 
 
 def find_model(tx: Transaction, model: Model) -> KnownModel | None:
     """The model, if it is known with this dimension."""
-    found = _named(tx, model)
-    return found if found and found.dimension == model.dimension else None
+    found = tx.rows("model", name=model.name, dimension=model.dimension)
+    return KnownModel(*found[0]) if found else None
 
 
 def need_model(tx: Transaction, model: Model) -> KnownModel:
-    found = _named(tx, model)
+    found = find_model(tx, model)
     if found is None:
-        raise InvalidInput(f"model {model.name!r} is not known to the graph: call use_model first")
-    _same_dimension(found, model)
+        raise InvalidInput(
+            f"model {model.name!r} with dimension {model.dimension} is not known to the graph: call use_model first"
+        )
     return found
 
 
 def is_known(tx: Transaction, model: Model) -> bool:
-    found = _named(tx, model)
-    if found:
-        _same_dimension(found, model)
-    return found is not None
+    return find_model(tx, model) is not None
 
 
 def use_model(tx: Transaction, model: Model) -> None:
@@ -159,16 +156,3 @@ def _vector_id(tx: Transaction, model: int, chunk: Chunk) -> int:
     if not same:
         tx.change("vector_replace", id=row_id, numbers=numbers)
     return int(row_id)
-
-
-def _named(tx: Transaction, model: Model) -> KnownModel | None:
-    found = tx.rows("model", name=model.name)
-    return KnownModel(*found[0]) if found else None
-
-
-def _same_dimension(known: KnownModel, model: Model) -> None:
-    if known.dimension != model.dimension:
-        raise InvalidInput(
-            f"model {model.name!r} has dimension {known.dimension} in this graph, not {model.dimension}: "
-            "give a model of another dimension another name"
-        )

@@ -1,1 +1,1 @@
-SELECT id, dimension, known_at, marked_to FROM model WHERE name = :name
+SELECT id, known_at, marked_to FROM model WHERE name = :name AND dimension = :dimension

@@ -28,7 +28,7 @@ CREATE CONSTRAINT memory_related_version IF NOT EXISTS FOR ()-[r:RELATED]-() REQ
 CREATE INDEX memory_related_key IF NOT EXISTS FOR ()-[r:RELATED]-() ON (r.from_uid, r.to_uid, r.relation_type);
 CREATE INDEX memory_related_archived IF NOT EXISTS FOR ()-[r:RELATED]-() ON (r.project, r.valid_to);
 
-CREATE CONSTRAINT memory_model_name IF NOT EXISTS FOR (m:EmbeddingModel) REQUIRE m.name IS UNIQUE;
+CREATE CONSTRAINT memory_model IF NOT EXISTS FOR (m:EmbeddingModel) REQUIRE (m.name, m.dimension) IS UNIQUE;
 CREATE CONSTRAINT memory_model_number IF NOT EXISTS FOR (m:EmbeddingModel) REQUIRE m.number IS UNIQUE;
 CREATE CONSTRAINT memory_vector IF NOT EXISTS FOR (v:EmbeddingVector) REQUIRE (v.model, v.hash) IS UNIQUE;
 CREATE INDEX memory_vector_unused IF NOT EXISTS FOR (v:EmbeddingVector) ON (v.unused_since);

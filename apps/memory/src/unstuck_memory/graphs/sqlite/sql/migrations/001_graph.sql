@@ -59,10 +59,11 @@ CREATE INDEX relation_archived ON relation (project, valid_to) WHERE valid_to IS
 -- be put there, and all later ones were when they were written.
 CREATE TABLE model (
     id INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
     dimension INTEGER NOT NULL,
     known_at INTEGER NOT NULL,
-    marked_to INTEGER NOT NULL DEFAULT 0
+    marked_to INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (name, dimension)
 ) STRICT;
 
 -- The current entities that lack an embedding, and only those. since is the valid_from of the version.
