@@ -200,11 +200,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench/memory_graph.py", description=__doc__)
     parser.add_argument("--store", choices=("sqlite", "neo4j"), default="sqlite")
     parser.add_argument("--entities", type=int, default=100_000)
-    parser.add_argument("--dimensions", default="256,384", help="of the models, one after the other")
+    parser.add_argument(
+        "--dimensions", default="256,384", help="of the models, one after the other; empty for none"
+    )
     parser.add_argument("--quick", action="store_true", help="1,000 entities: does it all still run?")
     options = parser.parse_args()
     count = 1_000 if options.quick else options.entities
-    asyncio.run(run(options.store, count, [int(text) for text in options.dimensions.split(",")]))
+    asyncio.run(run(options.store, count, [int(text) for text in options.dimensions.split(",") if text]))
 
 
 if __name__ == "__main__":

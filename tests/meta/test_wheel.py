@@ -1,4 +1,4 @@
-"""The built package works where nothing else of the project is."""
+"""The built packages work where nothing else of the project is."""
 
 import os
 import subprocess
@@ -9,22 +9,41 @@ from pathlib import Path
 import pytest
 from support.folders import ROOT
 
-SOURCE = ROOT / "src" / "unstuck"
+MEMORY = ROOT / "apps" / "memory"
+
+
+def built(project: Path, folder: Path) -> Path:
+    """The wheel of a project, which has all its statements and its types."""
+    build = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(project),
+    ]
+    subprocess.run(build, check=True, capture_output=True)
+    name = "unstuck" if project == ROOT else "unstuck_memory"
+    [wheel] = folder.glob(f"{name}-*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    source = project / "src"
+    statements = {
+        path.relative_to(source).as_posix()
+        for kind in ("sql", "lua", "cypher")
+        for path in source.rglob(f"*.{kind}")
+    }
+    assert len(statements) > 100
+    assert not statements - packed
+    assert f"{name}/py.typed" in packed
+    return wheel
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_empty_environment_with_the_wheel_runs_a_job(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
-    [wheel] = tmp_path.glob("unstuck-*.whl")
-    packed = set(zipfile.ZipFile(wheel).namelist())
-    for kind in ("sql", "lua", "cypher"):
-        statements = {path.relative_to(SOURCE.parent).as_posix() for path in SOURCE.rglob(f"*.{kind}")}
-        assert statements, f"the source has no .{kind} file"
-        assert not statements - packed
-    assert "unstuck/py.typed" in packed
-
+    wheel = built(ROOT, tmp_path)
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True)
     python = tmp_path / "empty" / "bin" / "python"
     constraint = ["--constraint", str(ROOT / "constraints.txt")]
@@ -51,3 +70,31 @@ def test_an_empty_environment_with_the_wheel_runs_a_job(tmp_path: Path) -> None:
             text=True,
         )
     assert '"result": 42' in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_an_empty_environment_with_both_wheels_has_a_memory(tmp_path: Path) -> None:
+    wheels = [built(ROOT, tmp_path), built(MEMORY, tmp_path)]
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True)
+    commands = tmp_path / "empty" / "bin"
+    constraint = ["--constraint", str(ROOT / "constraints.txt")]
+    subprocess.run([commands / "python", "-m", "pip", "install", "--quiet", *constraint, *wheels], check=True)
+    line = '{"type":"entity","name":"Ann","entityType":"person","observations":["plays the cello"]}'
+    (tmp_path / "team.jsonl").write_text(f"{line}\n")
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for command in (
+        ["unstuck-memory", "init"],
+        ["unstuck-memory", "import", "team.jsonl"],
+        ["unstuck", "worker", "unstuck_memory.worker:app", "--burst"],
+        ["unstuck-memory", "status"],
+    ):
+        done = subprocess.run(
+            [commands / command[0], *command[1:]],
+            cwd=tmp_path,
+            env=env | {"XDG_DATA_HOME": str(tmp_path)},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    assert "1 of 1 entities have embeddings (100%)" in done.stdout

@@ -7,9 +7,10 @@ from support.waiting import until_async
 from support.work import at_work
 from support_memory.command import run, shown
 from support_memory.conformance.given import new
-from support_memory.embedding_server import EmbeddingServer, Refusal
+from support_memory.embedding_server import EmbeddingServer, Refusal, Vectors
 from unstuck_memory import settings
 from unstuck_memory.embeddings.jobs import EmbeddingJobs
+from unstuck_memory.embeddings.providers import open_provider
 from unstuck_memory.embeddings.providers.mock import MockProvider
 from unstuck_memory.graphs.sqlite import SqliteGraph
 from unstuck_memory.memory import Memory
@@ -88,6 +89,28 @@ async def test_status_shows_coverage_queue_and_dead_letters_and_fails_if_nobody_
         await jobs.process_jobs(2)
         status, code = shown(tmp_path)
         assert (status["missing"], status["workers"], status["deadLetters"], code) == (False, 0, 0, 0)
+
+
+async def test_status_counts_dead_letters_and_names_what_brings_them_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: EmbeddingServer
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    run(tmp_path, "init")
+    found = settings.load()
+    hosted = {"UNSTUCK_MEMORY_EMBEDDINGS": "openai", "OPENAI_BASE_URL": server.url}
+    server.always(lambda request: Refusal(400) if "bad" in str(request.texts) else Vectors())
+    provider = open_provider(environ=hosted)
+    async with found.graph() as graph, EmbeddingJobs(graph, provider, found.jobs_at) as jobs:
+        await Memory(graph, "default", jobs).create_entities([new("Ann"), new("bad")])
+        await jobs.process_jobs(10)
+        assert not await jobs.process_jobs(10)
+    await provider.aclose()
+
+    status, code = shown(tmp_path, **hosted)
+    assert (status["deadLetters"], status["queue"]["failed"], status["missing"], code) == (1, 1, True, 1)
+    text = run(tmp_path, "status", **hosted).stdout
+    assert "1 completed, 1 failed; 1 dead letter\n" in text
+    assert "unstuck dead --queue embedding lists them, unstuck retry puts them back" in text
 
 
 async def _somebody(jobs: EmbeddingJobs) -> bool:

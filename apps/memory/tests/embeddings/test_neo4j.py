@@ -9,6 +9,7 @@ from support_memory.command import run, shown
 from support_memory.conformance.given import more, new
 from support_memory.embedding_server import EmbeddingServer, Refusal, Vectors
 from support_memory.jobs import Recorded
+from support_memory.queued import MANY, Patient
 from unstuck_memory.embeddings.jobs import EmbeddingJobs
 from unstuck_memory.embeddings.providers.mock import MockProvider
 from unstuck_memory.embeddings.providers.openai import OpenAIProvider
@@ -74,7 +75,10 @@ async def test_jobs_are_nodes_of_the_queues_own_database_until_every_entity_has_
 ) -> None:
     url = embed_store(jobs_at)
     assert url is not None
-    async with EmbeddingJobs(graph, hosted, url, {"EMBEDDING_RATE_LIMIT_TOKENS": "1000"}) as jobs:
+    async with Patient(graph, hosted, url, MANY) as jobs:
+        assert not any(
+            (await jobs.get_queue_status()).values()
+        )  # its schema is there: a write would not wait for that
         memory = Memory(graph, "default", jobs)
         written = await memory.create_entities([new("Ann", "tall"), new("Bob"), new("bad")])
         assert written.scheduled

@@ -9,8 +9,7 @@ from support.redis import Redis
 from support_memory.conformance.given import more, new
 from support_memory.embedding_server import EmbeddingServer, Refusal, Vectors
 from support_memory.jobs import Recorded
-from support_memory.queued import MANY
-from unstuck_memory.embeddings.jobs import EmbeddingJobs
+from support_memory.queued import MANY, Patient
 from unstuck_memory.embeddings.providers.openai import OpenAIProvider
 from unstuck_memory.graphs.sqlite import SqliteGraph
 from unstuck_memory.memory import Memory
@@ -22,14 +21,14 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
+    server: Postgres | Redis
+    harness: PostgresHarness | RedisHarness | SQLiteHarness = SQLiteHarness(tmp_path)
     if request.param == "postgres":
-        server: Postgres = request.getfixturevalue("pg15")
-        harness: Harness = PostgresHarness(server.url())
+        server = request.getfixturevalue("pg15")
+        harness = PostgresHarness(server.url())
     elif request.param == "redis":
-        other: Redis = request.getfixturevalue("redis7")
-        harness = RedisHarness(other.url())
-    else:
-        harness = SQLiteHarness(tmp_path)
+        server = request.getfixturevalue("redis7")
+        harness = RedisHarness(server.url())
     async with harness:
         yield harness
 
@@ -37,7 +36,8 @@ async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 async def test_every_entity_gets_its_vectors_whatever_store_its_job_is_in(
     file_graph: SqliteGraph, hosted: OpenAIProvider, server: EmbeddingServer, harness: Harness
 ) -> None:
-    async with EmbeddingJobs(file_graph, hosted, harness.url, MANY) as jobs:
+    async with Patient(file_graph, hosted, harness.url, MANY) as jobs:
+        assert not any((await jobs.get_queue_status()).values())
         memory = Memory(file_graph, "default", jobs)
         server.always(lambda request: Refusal(400) if "bad" in str(request.texts) else Vectors())
         written = await memory.create_entities([new("Ann", "tall"), new("Bob"), new("bad")])
@@ -71,7 +71,7 @@ async def test_every_entity_gets_its_vectors_whatever_store_its_job_is_in(
 async def test_a_completed_job_whose_vectors_are_gone_is_started_over_in_any_store(
     file_graph: SqliteGraph, hosted: OpenAIProvider, harness: Harness, tmp_path: Path
 ) -> None:
-    async with EmbeddingJobs(file_graph, hosted, harness.url, MANY) as jobs:
+    async with Patient(file_graph, hosted, harness.url, MANY) as jobs:
         memory = Memory(file_graph, "default", jobs)
         await memory.create_entities([new("Ann"), new("Bob")])
         assert await jobs.process_jobs(10) == 2
@@ -79,7 +79,7 @@ async def test_a_completed_job_whose_vectors_are_gone_is_started_over_in_any_sto
     async with SqliteGraph(tmp_path / "restored.db") as restored:
         await restored.migrate()
         await restored.restore("default", records)
-        async with EmbeddingJobs(restored, hosted, harness.url, MANY) as jobs:
+        async with Patient(restored, hosted, harness.url, MANY) as jobs:
             assert await jobs.process_jobs(10) == 2
             assert (await Memory(restored, "default", jobs).coverage()).embedded == 2
             assert await jobs._repair.once()
