@@ -1,13 +1,16 @@
 """An archive goes from one kind of graph to the other and back, and nothing of it is lost."""
 
+import math
 import uuid
 from pathlib import Path
 
 import pytest
 from support.neo4j import GRAPH, Neo4j
-from support_memory.conformance.given import coherent, exported, more
+from support_memory.conformance.given import coherent, exported, more, new, related
 from support_memory.jobs import Recorded
 from support_memory.lives import lived
+from unstuck_memory.decay import DAY
+from unstuck_memory.errors import InvalidInput
 from unstuck_memory.graphs.neo4j import Neo4jGraph
 from unstuck_memory.graphs.sqlite import SqliteGraph
 from unstuck_memory.memory import Memory
@@ -65,3 +68,47 @@ async def test_memory_writes_and_reads_neo4j_as_it_does_a_file(graph_server: Neo
         coverage = await memory.coverage()
         assert (coverage.entities, coverage.embedded) == (3, 0)
         assert [one.version for one in await memory.get_entity_history("Ann")] == [1, 2, 3]
+
+
+async def test_confidence_decays_in_neo4j_and_what_is_out_of_range_writes_nothing(
+    graph_server: Neo4j, tmp_path: Path
+) -> None:
+    async with Neo4jGraph(graph_server.uri, "neo4j", "", GRAPH) as graph:
+        await graph.migrate()
+        memory = Memory(graph, f"project-{uuid.uuid4().hex}", Recorded())
+        await memory.create_entities([new("Ann"), new("Bob")])
+        stated = [related("Ann", "Bob", confidence=0.8), related("Ann", "Ann", strength=0.5)]
+        changes = await memory.create_relations(stated)
+        at = max(change.relation.updated_at for change in changes if change.relation)
+        for age, left in ((0, 0.8), (30 * DAY, 0.4), (3000 * DAY, 0.1)):
+            decayed = (await memory.get_decayed_graph(reference_time=at + age)).graph.relations
+            assert [one.confidence for one in decayed] == [None, pytest.approx(left)]
+
+        before = await exported(graph, memory.project)
+        newer = tmp_path / "newer.jsonl"
+        newer.write_text('{"format":"unstuck-memory","version":2}\n')
+        bad_names = [
+            memory.create_entities([new("good"), new(bad)]) for bad in ("", "a" * 201, "a\0b", "a\ud800")
+        ]
+        for call, what in (
+            *((call, "entities[1].name ") for call in bad_names),
+            (memory.create_entities([new("Ann", "x" * 10_001)]), "entities[0].observations[0] "),
+            (memory.create_entities([new("Ann", *map(str, range(1001)))]), "entities[0].observations "),
+            (memory.create_relations([related("Ann", "Bob", strength=1.1)]), "relations[0].strength "),
+            (
+                memory.create_relations([related("Ann", "Bob", confidence=math.nan)]),
+                "relations[0].confidence ",
+            ),
+            (
+                memory.create_relations([related("Ann", "Bob", metadata={"a": "x" * 70_000})]),
+                "relations[0].metadata ",
+            ),
+            (memory.get_decayed_graph(decay_factor=0.1), "decayFactor "),
+            (memory.import_file(newer), "newer.jsonl "),
+            (Memory(graph, "typo", Recorded()).read_graph(), "project 'typo' "),
+        ):
+            with pytest.raises(InvalidInput) as refused:
+                await call
+            assert str(refused.value).startswith(what)
+            assert str(refused.value).isprintable()
+        assert await exported(graph, memory.project) == before
