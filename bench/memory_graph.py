@@ -175,6 +175,12 @@ async def run(store: str, count: int, dimensions: Sequence[int]) -> None:
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         async with opened(store, Path(folder)) as graphs, graphs() as graph:
             await graph.migrate()
+
+            def create(number: int) -> Callable[[], Awaitable[object]]:
+                new = texts.entities(count + 50 * number, 50)
+                return lambda: graph.create_entities(PROJECT, new)
+
+            await timed("create in a small graph", [create(number) for number in range(ROUNDS, 2 * ROUNDS)])
             await fill(graph, texts, count)
             entities = await graph.list_entities(PROJECT, count)
             for dimension in dimensions:
@@ -183,10 +189,6 @@ async def run(store: str, count: int, dimensions: Sequence[int]) -> None:
                 async with graphs() as fresh:
                     await search(fresh, model, entities, vectors)
                 del vectors
-
-            def create(number: int) -> Callable[[], Awaitable[object]]:
-                new = texts.entities(count + 50 * number, 50)
-                return lambda: graph.create_entities(PROJECT, new)
 
             def keyword() -> Callable[[], Awaitable[object]]:
                 words = texts.words(4)
