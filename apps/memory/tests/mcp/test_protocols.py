@@ -14,6 +14,7 @@ pytestmark = pytest.mark.anyio
 async def test_the_official_client_stores_and_finds(served: Served, mode: str, version: str) -> None:
     async with Client(memory_server(served, tools()), mode=mode) as client:
         assert client.protocol_version == version
+        assert client.server_info is not None
         assert client.server_info.name == "unstuck-memory"
         assert client.instructions is not None
         assert len((await client.list_tools()).tools) == 22

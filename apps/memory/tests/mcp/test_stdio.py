@@ -165,18 +165,21 @@ def test_a_server_that_ends_gives_back_what_it_embeds_and_waits_for_nobody(
     )
 
 
-def test_a_server_that_cannot_give_back_ends_in_time_all_the_same(
-    tmp_path: Path, provider: EmbeddingServer
+@pytest.mark.parametrize("name", ["graph.db", "jobs.db"])
+def test_a_server_that_waits_for_a_lock_ends_in_time_all_the_same(
+    tmp_path: Path, provider: EmbeddingServer, name: str
 ) -> None:
+    """Neither can it answer what it was asked, nor give back what it embeds, for longer than anybody waits for it."""
     with StdioServer(tmp_path, env=hosted(tmp_path, provider)) as server:
         server.hello()
         until(lambda: provider.requests, PATIENCE, "the provider was asked for its dimension")
         provider.always(Stall())
         server.call("create_entities", entities=ENTITIES)
         until(lambda: any("Ann" in text for text in provider.texts), PATIENCE, "the worker embeds")
-        with closing(apsw.Connection(str(tmp_path / "unstuck-memory" / "jobs.db"))) as file:
+        with closing(apsw.Connection(str(tmp_path / "unstuck-memory" / name))) as file:
             file.set_busy_timeout(int(PATIENCE * 1000))
-            file.execute("BEGIN IMMEDIATE")  # for as long as the server lives
+            file.execute("BEGIN IMMEDIATE")
+            server.request("tools/call", {"name": "delete_entities", "arguments": {"entityNames": ["Ann"]}})
             server.end_input()
             assert server.process.wait(4 * 2.0) == 0  # two seconds, on a machine four times slower
 
