@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,15 @@ class Node:
         return ["node", f"{script}.mjs", *(arg if isinstance(arg, str) else json.dumps(arg) for arg in args)]
 
 
+def must_be_there() -> None:
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        missing("Node", "apt-get install nodejs npm")
+
+
 @functools.cache
 def installed(version: str) -> Path:
     """A folder with BullMQ of that version and our scripts."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        missing("Node", "apt-get install nodejs npm")
+    must_be_there()
     folder = PLACE / f"bullmq-{version}"
     with alone(PLACE):
         _install(folder, version)
@@ -55,22 +60,21 @@ def installed(version: str) -> Path:
 
 
 def _install(folder: Path, version: str) -> None:
-    if not all((folder / "node_modules" / name / "package.json").exists() for name in ("bullmq", *BESIDE)):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "package.json").write_text('{"private": true, "type": "module"}\n')
-        install = [
-            "npm",
-            "install",
-            "--no-audit",
-            "--no-fund",
-            "--ignore-scripts",
-            f"bullmq@{version}",
-            *BESIDE,
-        ]
-        done = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            missing("BullMQ", f"npm install bullmq@{version} ({done.stderr.strip()[-200:]})")
+    fetch(folder, "BullMQ", {"bullmq": version} | dict.fromkeys(BESIDE))
     for script in SCRIPTS.glob("*.mjs"):
         new = folder / f".{script.name}.{os.getpid()}"  # others may be running the old one
         shutil.copy(script, new)
         new.rename(folder / script.name)
+
+
+def fetch(folder: Path, what: str, packages: Mapping[str, str | None]) -> None:
+    """Install packages of npm, each in this version or the newest, unless they are there."""
+    if all((folder / "node_modules" / name / "package.json").exists() for name in packages):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "package.json").write_text('{"private": true, "type": "module"}\n')
+    asked = [name if version is None else f"{name}@{version}" for name, version in packages.items()]
+    install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *asked]
+    done = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        missing(what, f"npm install {asked[0]} ({done.stderr.strip()[-200:]})")

@@ -73,6 +73,15 @@ async def test_a_provider_that_is_too_slow_is_not_waited_for(graph: SqliteGraph)
     assert provider.calls == ["beryl"]
 
 
+async def test_unless_it_was_asked_to_a_search_does_not_wait_for_long(graph: SqliteGraph) -> None:
+    """Two seconds; that is far less than what is waited for here, on any machine."""
+    provider = Placed()
+    provider.stalled = asyncio.Event()
+    async with asyncio.timeout(60):
+        answer = await Search(graph, provider, "default").find("beryl")
+    assert (found(answer), answer.reason) == (["Bob"], "query_embedding_failed")
+
+
 async def test_without_any_embeddings_the_provider_is_not_asked(file_graph: SqliteGraph) -> None:
     await created(file_graph, "default", new("Bob", "beryl"))
     [stranger] = await created(file_graph, "other", new("stranger", "beryl"))

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from unstuck_memory.graphs.neo4j import Neo4jGraph as Neo4jGraph
     from unstuck_memory.graphs.sqlite import SqliteGraph as SqliteGraph
     from unstuck_memory.memory import Memory as Memory
+    from unstuck_memory.search import Search as Search
+    from unstuck_memory.search import SearchAnswer as SearchAnswer
+    from unstuck_memory.search import SearchHit as SearchHit
     from unstuck_memory.values import Entity as Entity
     from unstuck_memory.values import NewEntity as NewEntity
     from unstuck_memory.values import NewRelation as NewRelation
@@ -38,6 +41,7 @@ _HOMES = {
     "graphs.neo4j": "Neo4jGraph",
     "graphs.sqlite": "SqliteGraph",
     "memory": "Memory",
+    "search": "Search SearchAnswer SearchHit",
     "values": "Entity NewEntity NewRelation Observations Relation RelationKey",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

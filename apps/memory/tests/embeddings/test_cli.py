@@ -1,5 +1,6 @@
 """The ``unstuck-memory`` command as people run it: init, status, and wrong input in one line."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,10 @@ async def test_init_makes_a_graph_and_a_job_store_for_their_owner_alone(tmp_path
     assert made.stdout == (
         f"the graph is ready: {folder}/graph.db\nthe job store is ready: sqlite:///{folder}/jobs.db\n"
     )
+    assert json.loads(run(tmp_path, "init", "--json").stdout) == {
+        "graph": f"{folder}/graph.db",
+        "jobs": f"sqlite:///{folder}/jobs.db",
+    }
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {file.name for file in folder.iterdir()} >= {"graph.db", "jobs.db"}
     assert all(file.stat().st_mode & 0o077 == 0 for file in folder.iterdir())

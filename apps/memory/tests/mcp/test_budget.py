@@ -11,11 +11,13 @@ from support_memory.tool_calls import GOOD, good, length, text_of
 from unstuck_memory.errors import SettingsError
 from unstuck_memory.mcp.answer import Answer, AnswerTooSmall, answer_budget
 from unstuck_memory.mcp.served import Served
+from unstuck_memory.mcp.tools import tools
 
 from unstuck import ConfigError
 
 pytestmark = pytest.mark.anyio
 
+TOOLS = tools(debug=True)
 PIECE = re.compile(r"… \[characters ([\d,]+) to ([\d,]+) of ([\d,]+)\]$")
 HARD = '"\\ \n\t\x01 é 漢 🎻 '  # characters that JSON escapes, and others
 
@@ -124,19 +126,48 @@ async def test_the_first_hit_is_within_the_budget_and_hides_no_others(
 
 
 @pytest.mark.accepts("T13")
-async def test_only_get_entity_embedding_answers_vectors_and_in_pages_if_they_are_long(
-    known: Client, served: Served
-) -> None:
-    for name, arguments in GOOD.items():
-        data = await good(known, name, **arguments)
-        numbers = len(re.findall(r"-?0\.\d{5,}", json.dumps(data)))
-        assert (numbers > 30) == (name == "get_entity_embedding"), name
-        if name in {"merge_entities", "delete_entities"}:
-            break
+@pytest.mark.parametrize("name", GOOD)
+async def test_no_tool_but_get_entity_embedding_answers_a_vector(known: Client, name: str) -> None:
+    data = await good(known, name, **GOOD[name])
+    assert (len(re.findall(r"-?0\.\d{5,}", json.dumps(data))) > 30) == (name == "get_entity_embedding")
+
+
+async def test_a_long_vector_comes_in_pages(known: Client, served: Served) -> None:
     served.budget = 1_000
     results = await pages(known, served, "get_entity_embedding", entity_name="Lyon")
     assert len(results) > 1
     assert sum(len(result.structured_content["embedding"]) for result in results) == 64
+
+
+@pytest.mark.parametrize("character", ["x", "\x01", '"', "\\", "漢", "🎻", "\x7f"])
+async def test_the_longest_names_fit_into_the_usual_budget_whatever_is_in_them(
+    client: Client, served: Served, character: str
+) -> None:
+    """Cursors have names in them, and what JSON escapes is longer than it looks."""
+    names = [character * 198 + f"{number:02}" for number in range(12)]
+    entities = [
+        {"name": name, "entityType": character * 199 + "t", "observations": [character * 2_000 + "."]}
+        for name in names
+    ]
+    relations = [
+        {"from": one, "to": other, "relationType": character * 199 + "r", "metadata": {"x": character * 900}}
+        for one in names[:3]
+        for other in names
+    ]
+    await good(client, "create_entities", entities=entities)
+    await good(client, "create_relations", relations=relations)
+    for tool, arguments in (
+        ("read_graph", {}), ("open_nodes", {"names": names}), ("get_graph_at_time", {"timestamp": 1_900_000_000_000}),
+        ("get_decayed_graph", {}),
+    ):  # fmt: skip
+        results = await pages(client, served, tool, **arguments)
+        assert whole(results) == {entity["name"]: entity["observations"] for entity in entities}
+        seen = {
+            (relation["from"], relation["to"])
+            for result in results
+            for relation in result.structured_content["relations"]
+        }
+        assert len(seen) == len(relations)
 
 
 @pytest.mark.parametrize(
@@ -224,12 +255,15 @@ async def test_many_names_that_are_not_found_leave_room_for_those_that_are(
 
 async def test_a_cursor_of_another_question_is_refused(known: Client) -> None:
     cursor = (await good(known, "read_graph", limit=1))["next_cursor"]
-    for tool, arguments in (
-        ("open_nodes", {"names": ["Ann"]}), ("read_graph", {"detail": "names"}), ("search_nodes", {"query": "Ann"}),
-        ("get_entity_history", {"entityName": "Ann"}),
-    ):  # fmt: skip
-        result = await known.call_tool(tool, arguments | {"cursor": cursor})
-        assert result.is_error
+    others = {
+        name: arguments
+        for name, arguments in GOOD.items()
+        if "cursor" in TOOLS[name].input_schema["properties"]
+    }
+    assert len(others) == 10
+    for name, arguments in others.items():
+        result = await known.call_tool(name, arguments | {"cursor": cursor})
+        assert result.is_error, name
         assert "another question" in text_of(result)
     result = await known.call_tool("read_graph", {"cursor": "é" * 5_000})
     assert "cursor has 5,000 characters" in text_of(result)

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -59,6 +60,28 @@ async def test_the_official_client_calls_tools_over_http(url: str, mode: str) ->
         assert all(answer["entities"][0]["name"] == "Ann" for answer in answers)
 
 
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_each_of_the_older_protocols_is_served_as_it_was_asked_for(url: str, version: str) -> None:
+    async with httpx.AsyncClient() as web:
+
+        async def asked(method: str, **params: Any) -> dict[str, Any]:
+            message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            answer = await web.post(
+                f"{url}/mcp", json=message, headers=HEADERS | {"MCP-Protocol-Version": version}
+            )
+            assert answer.status_code == 200
+            result: dict[str, Any] = answer.json()["result"]
+            return result
+
+        client = {"name": "test", "version": "1"}
+        hello = await asked("initialize", protocolVersion=version, capabilities={}, clientInfo=client)
+        assert (hello["protocolVersion"], "Recall" in hello["instructions"]) == (version, True)
+        assert len((await asked("tools/list"))["tools"]) == 22
+        stored = await asked("tools/call", name="create_entities", arguments={"entities": ENTITIES})
+        assert (stored["isError"], stored["structuredContent"]["created"]) == (False, 3)
+        assert (await asked("tools/call", name="open_nodes", arguments={}))["isError"]
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -82,6 +105,15 @@ async def test_a_page_of_another_origin_and_another_host_name_are_refused(
     async with httpx.AsyncClient() as web:
         answer = await web.post(f"{url}/mcp", json=PING, headers=HEADERS | headers)
     assert answer.status_code == status
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/healthz", "/"])
+async def test_a_browser_that_asks_first_is_refused_too(url: str, path: str) -> None:
+    asks = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    async with httpx.AsyncClient() as web:
+        answer = await web.options(f"{url}{path}", headers=asks)
+    assert answer.status_code == 403
+    assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 async def test_a_long_body_and_other_methods_and_paths_are_refused(url: str) -> None:

@@ -6,9 +6,11 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from mcp import Client, StdioServerParameters
 from support.waiting import until, until_async
@@ -68,7 +70,8 @@ async def test_the_first_start_needs_no_settings_and_embeds_by_itself(tmp_path: 
         await good(client, "create_entities", entities=ENTITIES)
 
         async def embedded() -> bool:
-            return bool((await good(client, "memory_status"))["embedded"] == len(ENTITIES))
+            status = await good(client, "memory_status")
+            return bool(status["embedded"] == len(ENTITIES) and status["worker_alive"])
 
         await until_async(embedded, PATIENCE, "all entities are embedded")
         found = await good(client, "semantic_search", query="who plays the cello?")
@@ -109,6 +112,9 @@ def test_a_message_that_is_too_long_or_broken_is_refused_and_the_next_one_is_ans
         for line in (b"\xff\xfe\n", b"{\n", b'{"jsonrpc": "2.0", "id": {}}\n', b"[]\n", b"\n  \n{}\n"):
             server.write(line)
             assert server.answer(None)["error"]["code"] == -32700
+        for arguments in ("read_graph", ["Ann"], 7):
+            asked = server.request("tools/call", {"name": "read_graph", "arguments": arguments})
+            assert server.answer(asked)["error"]["code"] == -32602
         long = {"query": "x" * 4_000_000}
         asked = server.request("tools/call", {"name": "search_nodes", "arguments": long})
         result = server.answer(asked)["result"]
@@ -157,6 +163,25 @@ def test_a_server_that_ends_gives_back_what_it_embeds_and_waits_for_nobody(
     assert [(str(job.status), job.attempts, job.owner) for job in jobs] == [("pending", 0, None)] * len(
         ENTITIES
     )
+
+
+@pytest.mark.parametrize("name", ["graph.db", "jobs.db"])
+def test_a_server_that_waits_for_a_lock_ends_in_time_all_the_same(
+    tmp_path: Path, provider: EmbeddingServer, name: str
+) -> None:
+    """Neither can it answer what it was asked, nor give back what it embeds, for longer than anybody waits for it."""
+    with StdioServer(tmp_path, env=hosted(tmp_path, provider)) as server:
+        server.hello()
+        until(lambda: provider.requests, PATIENCE, "the provider was asked for its dimension")
+        provider.always(Stall())
+        server.call("create_entities", entities=ENTITIES)
+        until(lambda: any("Ann" in text for text in provider.texts), PATIENCE, "the worker embeds")
+        with closing(apsw.Connection(str(tmp_path / "unstuck-memory" / name))) as file:
+            file.set_busy_timeout(int(PATIENCE * 1000))
+            file.execute("BEGIN IMMEDIATE")
+            server.request("tools/call", {"name": "delete_entities", "arguments": {"entityNames": ["Ann"]}})
+            server.end_input()
+            assert server.process.wait(4 * 2.0) == 0  # two seconds, on a machine four times slower
 
 
 async def _jobs(folder: Path) -> list[Any]:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from support_memory.tool_calls import GOOD, failed, good, length, text_of
+from support_memory.tool_calls import GOOD, LIVES, failed, good, length, text_of
 from unstuck_memory.mcp.answer import USUAL
 from unstuck_memory.mcp.opened import Options
+from unstuck_memory.mcp.served import Served
 from unstuck_memory.mcp.tools import tools
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +38,7 @@ async def test_a_good_call_has_lines_and_data_that_fit_the_schema(known: Client,
     assert not result.is_error, text_of(result)
     assert result.structured_content is not None
     assert "truncated" in result.structured_content
+    assert text_of(result).strip()
     assert length(result) <= USUAL
     with pytest.raises(ValueError, match=r"Expecting|Extra"):  # not the data once more
         json.loads(text_of(result))
@@ -97,6 +99,43 @@ async def test_a_limit_out_of_its_range_is_refused(client: Client, name: str) ->
         line = await failed(client, name, **GOOD[name] | {"limit": limit})
         assert line.startswith("limit is ")
         assert "a whole number from 1 to 1000" in line
+
+
+async def test_whole_numbers_may_have_a_decimal_point(known: Client) -> None:
+    """In JSON, 2.0 is as whole as 2, and some hosts write numbers so."""
+    assert len((await good(known, "read_graph", limit=2.0))["entities"]) == 2
+    assert len((await good(known, "get_graph_at_time", timestamp=1.9e12))["entities"]) == 3
+    line = await failed(known, "get_graph_at_time", timestamp=1e15)
+    assert line.startswith("timestamp is 1000000000000000: it must be milliseconds")
+
+
+NESTED: list[tuple[str, dict[str, Any], str]] = [
+    ("create_entities", {"entities": [GOOD["create_entities"]["entities"][0] | {"kind": "x"}]}, "'entities[0].kind' is not an argument of create_entities: entities[0] takes name, "),
+    ("create_entities", {"entities": [{"name": "Bob", "entityType": "person"}]}, "entities[0].observations is missing: create_entities needs it, a list of texts"),
+    ("create_entities", {"entities": [{"name": None, "entityType": "t", "observations": []}]}, "entities[0].name is null: it must be a text"),
+    ("create_entities", {"entities": [{"name": "Bob", "entityType": "t", "observations": ["x", 7]}]}, "entities[0].observations[1] is 7: it must be a text"),
+    ("create_entities", {"entities": [{"name": " ", "entityType": "t", "observations": []}]}, "entities[0].name is empty: 1 to 200 characters"),
+    ("create_relations", {"relations": [LIVES | {"strength": 1.5}]}, "relations[0].strength is 1.5: it must be a number from 0 to 1"),
+    ("create_relations", {"relations": [LIVES | {"metadata": [1]}]}, "relations[0].metadata is a list: it must be an object"),
+    ("update_relation", {"relation": {"from": "Ann"}}, "relation.to is missing: update_relation needs it"),
+    ("add_observations", {"observations": [{"entityName": "Ann", "contents": ["x"], "replaces": "x"}]}, "observations[0].replaces is 'x': it must be a list of texts"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments", "line"), NESTED)
+async def test_what_is_wrong_within_an_item_is_named_by_its_place_and_nothing_is_written(
+    client: Client, served: Served, name: str, arguments: dict[str, Any], line: str
+) -> None:
+    assert (await failed(client, name, **arguments)).startswith(line)
+    assert (await served.graph.size("default")).entities == 0
+
+
+async def test_lists_and_objects_within_an_item_may_be_json_text(known: Client) -> None:
+    dan = json.dumps({"name": "Dan", "entityType": "person", "observations": '["tall", "kind"]'})
+    await good(known, "create_entities", entities=[dan])
+    assert (await good(known, "open_nodes", names=["Dan"]))["entities"][0]["observations"] == ["tall", "kind"]
+    await good(known, "create_relations", relations=[LIVES | {"metadata": '{"since": 2020}'}])
+    assert (await good(known, "get_relation", **LIVES))["relations"][0]["metadata"] == {"since": 2020}
 
 
 async def test_a_time_in_seconds_is_noticed(client: Client) -> None:

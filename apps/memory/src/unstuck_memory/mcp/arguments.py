@@ -19,8 +19,8 @@ _FIELD = re.compile(r"(unknown|missing required) field `(.*?)`")
 
 
 def read(tool: str, kind: type[T], schema: Mapping[str, Any], given: Mapping[str, Any] | None) -> T:
-    """The arguments as a struct. Lists and objects may be JSON text, because hosts send them so."""
-    raw = {name: _parsed(value, schema["properties"].get(name, {})) for name, value in (given or {}).items()}
+    """The arguments as a struct. Lists and objects may be JSON text wherever they are, because hosts send them so."""
+    raw = _parsed(given or {}, schema)
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
@@ -28,11 +28,19 @@ def read(tool: str, kind: type[T], schema: Mapping[str, Any], given: Mapping[str
 
 
 def _parsed(value: Any, schema: Mapping[str, Any]) -> Any:
-    if isinstance(value, str) and schema.get("type") in {"array", "object"}:
+    """A value whose schema wants something else than a host makes of it: a list in a text, a whole number as 2.0."""
+    kind = schema.get("type")
+    if isinstance(value, str) and kind in {"array", "object"}:
         try:
-            return json.loads(value)
+            value = json.loads(value)
         except (ValueError, RecursionError):
             return value
+    if isinstance(value, list) and kind == "array":
+        return [_parsed(item, schema.get("items", {})) for item in value]
+    if isinstance(value, Mapping) and (known := schema.get("properties")) is not None:
+        return {name: _parsed(item, known.get(name, {})) for name, item in value.items()}
+    if isinstance(value, float) and kind == "integer" and value.is_integer():
+        return int(value)
     return value
 
 

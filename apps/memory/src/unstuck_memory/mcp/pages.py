@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import msgspec
 from mcp_types import CallToolResult
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unstuck_memory import cursors
 from unstuck_memory.answers import KnowledgeGraph
 from unstuck_memory.mcp.answer import Answer, AnswerTooSmall
 from unstuck_memory.mcp.shown import WHOLE, Cut, add_relation, entity_part, facts_of, span, title_of
 from unstuck_memory.memory import RELATIONS
-from unstuck_memory.values import Entity
 
 Fetch = Callable[[str | None, int, int], Awaitable[KnowledgeGraph]]
 """A page of so many entities behind a name, and so many of their relations."""
@@ -27,6 +28,9 @@ class Place(Struct, array_like=True, frozen=True):
     shown: int = 0
     """How many entities the relations belong to, from ``relation`` on."""
     relation: int = 0
+
+
+FARTHEST = Place(cut=Cut(9_999, 99_999), shown=9_999, relation=99_999_999)  # with the longest numbers
 
 
 async def graph_page(
@@ -45,7 +49,8 @@ async def graph_page(
     place = cursors.read(cursor, Place, *question) or Place()
     relations = place.relation + RELATIONS
     page = await fetch(place.after, place.shown or limit, relations)
-    answer = Answer(budget, "entities", "relations", cursor=cursor_room(page.entities), **facts)
+    names = (place.after or "", *(entity.name for entity in page.entities))
+    answer = Answer(budget, "entities", "relations", cursor=_cursor_room(names, question), **facts)
     for line in lines:
         answer.note(line)
     if not place.shown:
@@ -104,6 +109,7 @@ def _entities(
     return len(page.entities)
 
 
-def cursor_room(entities: Sequence[Entity]) -> int:
-    """The characters of the longest cursor that may be needed behind these entities."""
-    return 4 * max((len(entity.name.encode()) for entity in entities), default=0) // 3 + 60
+def _cursor_room(names: Sequence[str], question: Sequence[Any]) -> int:
+    """The characters of the longest cursor that may be needed behind one of these names."""
+    longest = max(names, key=lambda name: len(msgspec.json.encode(name)))  # whose characters may need escapes
+    return len(cursors.made(replace(FARTHEST, after=longest), *question))

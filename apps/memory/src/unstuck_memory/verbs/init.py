@@ -10,8 +10,16 @@ import click
 from unstuck import Jobs, env_text
 from unstuck_memory import settings
 from unstuck_memory.errors import SettingsError
+from unstuck_memory.values import Value
 from unstuck_memory.verbs.opened import first_settings, run
-from unstuck_memory.verbs.output import without_user
+from unstuck_memory.verbs.output import json_option, print_json, without_user
+
+
+class Ready(Value, frozen=True, kw_only=True):
+    """What ``init --json`` prints."""
+
+    graph: str
+    jobs: str
 
 
 @click.command()
@@ -19,7 +27,10 @@ from unstuck_memory.verbs.output import without_user
 @click.option("--username", help="With --uri.")
 @click.option("--password", help="With --uri; better by NEO4J_PASSWORD.")
 @click.option("--database", help="With --uri. [default: neo4j]")
-def init(uri: str | None, username: str | None, password: str | None, database: str | None) -> None:
+@json_option
+def init(
+    uri: str | None, username: str | None, password: str | None, database: str | None, *, as_json: bool
+) -> None:
     """Create or update the schema of the graph, and that of its job store."""
     found = first_settings()
     if uri is not None:
@@ -36,8 +47,12 @@ def init(uri: str | None, username: str | None, password: str | None, database: 
             "--username, --password and --database belong to --uri: give the server's address, too"
         )
     run(_init(found))
-    click.echo(f"the graph is ready: {found.graph_at!s}")
-    click.echo(f"the job store is ready: {without_user(found.jobs_at)}")
+    ready = Ready(graph=str(found.graph_at), jobs=without_user(found.jobs_at))
+    if as_json:
+        print_json(ready)
+        return
+    click.echo(f"the graph is ready: {ready.graph}")
+    click.echo(f"the job store is ready: {ready.jobs}")
 
 
 async def _init(found: settings.Settings) -> None:

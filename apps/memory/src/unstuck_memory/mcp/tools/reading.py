@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from mcp_types import CallToolResult
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, to_builtins
 from msgspec.structs import replace
 
 from unstuck_memory import checks
-from unstuck_memory.answers import KnowledgeGraph
+from unstuck_memory.answers import DecayInfo, KnowledgeGraph
 from unstuck_memory.errors import NotFound
 from unstuck_memory.mcp.answer import Answer, AnswerTooSmall, cost
 from unstuck_memory.mcp.pages import graph_page
@@ -203,7 +203,7 @@ async def get_decayed_graph(served: Served, given: DecayedGraph) -> CallToolResu
     at = given.reference_time
     if at is not None:
         at = checks.timestamp("reference_time", at)
-    info: Struct | None = None
+    info: DecayInfo | None = None
 
     async def fetch(after: str | None, limit: int, relations: int) -> KnowledgeGraph:
         nonlocal info
@@ -221,5 +221,6 @@ async def get_decayed_graph(served: Served, given: DecayedGraph) -> CallToolResu
         ["get_decayed_graph", at, given.decay_factor],
         cursor=given.cursor,
         limit=given.limit or PAGE,
+        lines=[f"confidence that is left as of {moment(info.reference_time)}"],
         decay_info=to_builtins(info),
     )
