@@ -137,6 +137,18 @@ async def test_the_time_zone_of_a_slot_does_not_matter(harness: Harness) -> None
     assert await harness.store.tick("s", SLOT, []) is False
 
 
+async def test_a_schedule_that_is_forgotten_begins_again(harness: Harness) -> None:
+    await harness.store.tick("s", LATER, [new()])
+    await harness.store.tick("other", SLOT, [])
+
+    other = await harness.another()
+    assert await other.tick("s", None, []) is True
+    assert await other.tick("s", None, []) is False
+    assert (await harness.store.fleet()).slots == {"other": SLOT}
+    assert await harness.store.tick("s", SLOT, [new()]) is True
+    assert await states(harness.store) == {"pending": 2}
+
+
 async def test_a_repeated_tick_does_nothing_even_if_its_job_is_gone(harness: Harness) -> None:
     jobs = [new(key="schedule:s:1")]
     await harness.store.tick("s", SLOT, jobs)
