@@ -9,7 +9,9 @@ from typing import Literal
 import pytest
 
 from unstuck.app.call import Call
-from unstuck.app.schedule import MISSED, Schedule, Scheduler
+from unstuck.app.schedule import Schedule
+from unstuck.app.scheduler import Scheduler
+from unstuck.config.timing import MISSED
 from unstuck.protocol.errors import UnstuckError
 from unstuck.protocol.operators import Filter
 from unstuck.protocol.outcome import Settled, completed
