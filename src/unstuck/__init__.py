@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from unstuck.app.handle import Handle as Handle
     from unstuck.app.handle import SyncHandle as SyncHandle
     from unstuck.app.schedule import Schedule as Schedule
-    from unstuck.app.schedule import Scheduler as Scheduler
+    from unstuck.app.scheduler import Scheduler as Scheduler
     from unstuck.app.sync_jobs import SyncJobs as SyncJobs
     from unstuck.app.task import QueueOptions as QueueOptions
     from unstuck.app.task import Task as Task
@@ -80,7 +80,8 @@ _HOMES = {
     "app.call": "Call",
     "app.context": "Context current_job current_jobs",
     "app.handle": "Handle SyncHandle",
-    "app.schedule": "Schedule Scheduler",
+    "app.schedule": "Schedule",
+    "app.scheduler": "Scheduler",
     "app.sync_jobs": "SyncJobs",
     "app.task": "QueueOptions Task TaskOptions",
     "config.environment": "env_float env_int env_text",

@@ -360,7 +360,7 @@ async def test_many_that_look_at_the_same_moment_fire_each_slot_once(harness: SQ
 async def test_it_goes_on_by_itself_after_an_outage(
     harness: SQLiteHarness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unstuck.app.schedule.RETRY", 0.05)
+    monkeypatch.setattr("unstuck.app.scheduler.RETRY", 0.05)
     store = open_store(harness.url)
     await store.__aenter__()
     async with running(Scheduler(store, [schedule(every=1)])) as task:

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from unstuck.operations.doctor import FORGOTTEN, LONG_WAIT, MOST_WORKERS, doctor
+from unstuck.operations.doctor import LONG_WAIT, MOST_WORKERS, doctor
+from unstuck.operations.schedules import FORGOTTEN
 from unstuck.protocol.availability import Clock
 from unstuck.protocol.fleet import Health, WorkerInfo
 from unstuck.protocol.job import Category, Failure, NewJob

@@ -155,7 +155,8 @@ def test_both_forms_have_the_same_methods() -> None:
 
 
 def methods(of: type, kind: Callable[[Any], bool]) -> set[str]:
-    return {name for name, value in vars(of).items() if kind(value) and not name.startswith("_")} - {"open"}
+    found = [entry for one in of.__mro__ for entry in vars(one).items()]
+    return {name for name, value in found if kind(value) and not name.startswith("_")} - {"open"}
 
 
 def test_the_command_opens_no_store_by_itself() -> None:

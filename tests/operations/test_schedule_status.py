@@ -11,7 +11,7 @@ from support.work import at_work
 
 from unstuck import Jobs, Unstuck, open_store
 from unstuck.operations.health import WORKER_SILENT
-from unstuck.operations.schedules import ScheduleStatus, firings, overdue
+from unstuck.operations.schedules import schedule_findings, statuses
 from unstuck.protocol.fleet import WorkerInfo
 from unstuck.testing import SQLiteHarness
 
@@ -23,21 +23,27 @@ EARLY, LATE = WorkerInfo(id="a", schedules=("hourly",)), WorkerInfo(id="b", sche
 
 
 def test_every_schedule_is_named_with_those_who_fire_it() -> None:
-    assert firings({"settlement": SLOT, "hourly": LATER}, [LATE, EARLY]) == [
-        ScheduleStatus("daily", None, ("b",)),
-        ScheduleStatus("hourly", LATER, ("a", "b")),
-        ScheduleStatus("settlement", SLOT, ()),
+    found = statuses({"settlement": SLOT, "hourly": LATER}, [LATE, EARLY], [], LATER)
+
+    assert [(one.schedule, one.last_slot, one.fired_by) for one in found] == [
+        ("daily", None, ("b",)),
+        ("hourly", LATER, ("a", "b")),
+        ("settlement", SLOT, ()),
     ]
-    assert firings({}, []) == []
+    assert statuses({}, [], [], LATER) == []
 
 
-def test_overdue_is_what_fired_before_and_nobody_alive_declares() -> None:
+def test_what_fired_before_and_nobody_alive_declares_is_found() -> None:
     slots = {"hourly": LATER, "a": LATER, "settlement": SLOT}
 
-    assert list(overdue(slots, [EARLY, LATE]).items()) == [("settlement", SLOT), ("a", LATER)]
-    assert overdue(slots, []) == slots
-    assert overdue({}, [EARLY, LATE]) == {}
-    assert overdue({"hourly": SLOT}, [WorkerInfo(id="of a queue of another app", queues=("q",)), EARLY]) == {}
+    def silent(slots: dict[str, datetime], workers: list[WorkerInfo]) -> list[str]:
+        found = schedule_findings(statuses(slots, workers, [], LATER), LATER)
+        return [finding.what.split()[1] for finding in found]
+
+    assert silent(slots, [EARLY, LATE]) == ["a", "settlement"]
+    assert silent(slots, []) == ["a", "hourly", "settlement"]
+    assert silent({}, [EARLY, LATE]) == []
+    assert silent({"hourly": SLOT}, [WorkerInfo(id="of a queue of another app", queues=("q",)), EARLY]) == []
 
 
 async def test_a_worker_tells_what_it_fires_until_it_ends(harness: SQLiteHarness, app: Unstuck) -> None:
@@ -96,13 +102,15 @@ def test_the_command_shows_the_schedule_that_nobody_fires(run: Command, tmp_path
     asyncio.run(begin())
 
     assert run("schedules").stdout.splitlines() == [
-        "SCHEDULE    LAST SLOT            FIRED BY",
-        "hourly      2026-03-30 01:00:00  a, b and 1 more",
-        "new                              a, b and 1 more",
-        "settlement  2026-03-29 01:00:00  nobody",
+        "SCHEDULE    WHEN  TASK  NEXT  LAST              FIRED BY   NOTE",
+        "hourly                        2026-03-30 01:00  3 workers",
+        "new                                             3 workers",
+        "settlement                    2026-03-29 01:00  nobody",
     ]
-    assert said(run("schedules", "--json")) == [
-        {"schedule": "hourly", "last_slot": "2026-03-30T01:00:00Z", "fired_by": ["a", "b", "c"]},
-        {"schedule": "new", "last_slot": None, "fired_by": ["a", "b", "c"]},
-        {"schedule": "settlement", "last_slot": "2026-03-29T01:00:00Z", "fired_by": []},
+    assert [
+        (one["schedule"], one["last_slot"], one["fired_by"]) for one in said(run("schedules", "--json"))
+    ] == [
+        ("hourly", "2026-03-30T01:00:00Z", ["a", "b", "c"]),
+        ("new", None, ["a", "b", "c"]),
+        ("settlement", "2026-03-29T01:00:00Z", []),
     ]

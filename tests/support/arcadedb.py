@@ -30,8 +30,11 @@ NEED_LOCKS = (
     "test_no_change_of_many_at_once_is_lost",
     "test_no_change_of_many_processes_is_lost",
     "test_of_many_that_make_a_record_at_once_one_wins",
+    "test_changes_of_different_things_at_once_are_all_made",
     "test_no_other_worker_slips_in_between",
     "test_of_many_ticks_at_once_one_is_let_pass",
+    "test_of_two_that_make_a_schedule_at_once_one_wins",
+    "test_a_stored_schedule_fires_each_slot_once_whoever_looks",
     "test_ticks_for_different_slots_at_once_leave_the_latest",
 )
 

@@ -17,13 +17,14 @@ from unstuck.app.hooks import (
 )
 from unstuck.app.modules import imported, module_name
 from unstuck.app.open_stores import OpenStores
-from unstuck.app.schedule import CatchUp, Schedule
+from unstuck.app.schedule import Schedule
 from unstuck.app.sync import portal
 from unstuck.app.sync_jobs import SyncJobs
 from unstuck.app.task import BatchDecorator, Decorator, QueueOptions, Task, TaskFunction, TaskOptions
 from unstuck.config.checks import queue_name, shown, task_name, whole
 from unstuck.config.policy import Policy, must_agree
 from unstuck.config.retry import Retry, retry_policy
+from unstuck.config.timing import CatchUp
 from unstuck.operations.jobs import Jobs
 from unstuck.operations.store_urls import ends_with_process, store_url
 from unstuck.protocol.errors import ConfigError

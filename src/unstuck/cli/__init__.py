@@ -24,7 +24,7 @@ _VERBS = {
     "clean": ("change", "Delete old finished jobs."),
     "status": ("queues", "Show every queue in numbers."),
     "top": ("top", "Watch queues, workers and jobs as they run."),
-    "schedules": ("schedules", "Show every schedule and who fires it."),
+    "schedules": ("schedules", "Show schedules; add, change, pause and run them."),
     "pause": ("queues", "Stop leasing from a queue."),
     "resume": ("queues", "Let a queue run again."),
     "init": ("look", "Create or update the store's schema."),

@@ -64,7 +64,12 @@ def enqueue(
     known = load_app(app) if app else None
     # Made before the store is opened, because that creates it: wrong input must leave nothing behind.
     job = job_by_name(
-        known.tasks if known else {}, task, _arguments(payload), options, queue=queue, retry=max_attempts
+        known.tasks if known else {},
+        task,
+        arguments_of(payload, "payload"),
+        options,
+        queue=queue,
+        retry=max_attempts,
     )
     if store is None and known and not usual_store():
         store = known.url
@@ -88,19 +93,19 @@ def enqueue(
         click.echo(f"{answer.id}{existed}")
 
 
-def _arguments(text: str) -> Any:
+def arguments_of(text: str, what: str) -> Any:
     """Strict JSON: what a lenient reader would silently change is refused."""
     try:
         found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        raise PayloadError(f"payload is not valid JSON: {error.msg} at character {error.pos}") from None
+        raise PayloadError(f"{what} is not valid JSON: {error.msg} at character {error.pos}") from None
     except RecursionError:
-        raise PayloadError("payload is nested too deeply") from None
+        raise PayloadError(f"{what} is nested too deeply") from None
     except ValueError as error:
-        raise PayloadError(f"payload: {error}") from None
+        raise PayloadError(f"{what}: {error}") from None
     if not isinstance(found, dict):
         raise PayloadError(
-            f'payload is a JSON {type(found).__name__}: give the arguments as an object, {{"name": value}}'
+            f'{what} is a JSON {type(found).__name__}: give the arguments as an object, {{"name": value}}'
         )
     return found
 

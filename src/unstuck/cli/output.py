@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial, wraps
@@ -18,6 +18,7 @@ import msgspec
 from unstuck import ConfigError, Jobs, PayloadError, UnknownJob, UnstuckError
 from unstuck.cli.settings import FILE
 from unstuck.cli.settings import load as load_settings
+from unstuck.operations.new_job import RegisteredTask
 from unstuck.operations.store_urls import ends_with_process, same_store
 from unstuck.text.redact import redact
 
@@ -56,15 +57,21 @@ def with_jobs(url: str | None, work: Callable[[Jobs], Awaitable[T]], *, create: 
     return with_jobs_at(named(url), work, create=create)
 
 
-def with_jobs_at(url: str, work: Callable[[Jobs], Awaitable[T]], *, create: bool = False) -> T:
-    """Open the store, do the work, close it.
+def with_jobs_at(
+    url: str,
+    work: Callable[[Jobs], Awaitable[T]],
+    *,
+    create: bool = False,
+    tasks: Mapping[str, RegisteredTask] | None = None,
+) -> T:
+    """Open the store, do the work with the tasks of an app, if one is named, and close it.
 
     Only a verb that may ``create`` a store also migrates it: one that looks at a store or repairs what is in it must not
     fail because of what is wrong with the schema.
     """
 
     async def run() -> T:
-        async with Jobs.open(url, create=create) as jobs:
+        async with Jobs.open(url, create=create, tasks=tasks) as jobs:
             return await work(jobs)
 
     return asyncio.run(run())

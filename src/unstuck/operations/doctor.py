@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from unstuck.operations.explain import OFTEN, unknown
 from unstuck.operations.health import CRITICAL, HEALTHY, abandoned, alive
 from unstuck.operations.limits import limited
-from unstuck.operations.schedules import overdue
+from unstuck.operations.schedules import schedule_findings, statuses
+from unstuck.operations.stored_schedules import records
 from unstuck.protocol.availability import Availability, Seen, runs_out
 from unstuck.protocol.errors import SchemaError
 from unstuck.protocol.fleet import WorkerInfo
@@ -20,7 +21,7 @@ from unstuck.protocol.judge import judge
 from unstuck.protocol.leases import GRACE
 from unstuck.protocol.operators import Counts, Filter, Finding
 from unstuck.protocol.store import Store
-from unstuck.text.phrases import ago, command, counted, holder, lasting, near
+from unstuck.text.phrases import command, counted, holder, lasting, near
 
 SKEW = 5.0  # seconds by which the store's clock and ours may differ without a word
 MANY = 100  # waiting jobs up to which a queue is not reported to grow
@@ -28,7 +29,6 @@ MOST = 1000  # jobs of a queue that are looked at
 MOST_STUCK = 100  # rows of each table
 MOST_WORKERS = 20  # that are well; every other one is named
 LONG_WAIT = 60.0  # seconds for which the next job in line may wait beside workers with room
-FORGOTTEN = 40 * 86400.0  # seconds after which a schedule that nobody fires was taken out on purpose
 
 
 async def doctor(store: Store, *, seconds: float = 1.0) -> list[Finding]:
@@ -47,11 +47,12 @@ async def doctor(store: Store, *, seconds: float = 1.0) -> list[Finding]:
     after = await store.count()
     fleet = await store.fleet()
     workers = alive(fleet.workers, clock)
+    schedules = statuses(fleet.slots, workers, await records(store), clock)
     return [
         *own,
         *agrees,
         *_workers(workers),
-        *_schedules(overdue(fleet.slots, workers), clock),
+        *schedule_findings(schedules, clock),
         *[finding for counts in after for finding in await _queue(store, counts, before, workers)],
         Finding("ok", "records were not read one by one", "unstuck verify does that"),
     ]
@@ -104,17 +105,6 @@ def _workers(workers: Sequence[WorkerInfo]) -> list[Finding]:
     if well > MOST_WORKERS:
         found.append(Finding("ok", f"{counted(well - MOST_WORKERS, 'more worker')} alive", "unstuck top"))
     return found
-
-
-def _schedules(silent: Mapping[str, datetime], now: datetime) -> list[Finding]:
-    return [
-        Finding(
-            "ok" if (now - slot).total_seconds() > FORGOTTEN else "warning",
-            f"schedule {name} came last, or was first seen, {ago(slot, now)}, and no worker that is alive fires it",
-            "start a worker of the app that declares it, unless it was taken out of the code",
-        )
-        for name, slot in silent.items()
-    ]
 
 
 async def _queue(

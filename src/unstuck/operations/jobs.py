@@ -19,7 +19,9 @@ from unstuck.operations.health import DEGRADED, HealthStatus, alive, health_stat
 from unstuck.operations.new_job import RegisteredTask, job_by_name
 from unstuck.operations.overview import Overview
 from unstuck.operations.recovered import Recovered, recover_once
-from unstuck.operations.schedules import ScheduleStatus, firings
+from unstuck.operations.schedule_changes import ScheduleChanges
+from unstuck.operations.schedules import statuses
+from unstuck.operations.stored_schedules import records
 from unstuck.operations.verify import broken_rules
 from unstuck.protocol.errors import ConfigError, UnknownJob
 from unstuck.protocol.fleet import WorkerInfo
@@ -42,7 +44,7 @@ T = TypeVar("T")
 _Step = Callable[[Filter, int], Awaitable[int]]
 
 
-class Jobs:
+class Jobs(ScheduleChanges):
     """All that can be done with the jobs of a store. Interfaces parse, call this, and print.
 
     ``async with Jobs.open("sqlite:///jobs.db") as jobs:`` opens a store, ``await app.jobs()`` is that of an app and knows its
@@ -55,15 +57,18 @@ class Jobs:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, *, create: bool = False) -> AsyncIterator[Self]:
+    async def open(
+        cls, url: str, *, create: bool = False, tasks: Mapping[str, RegisteredTask] | None = None
+    ) -> AsyncIterator[Self]:
         """Open the store behind a URL for the length of a block.
 
         It must exist, and it is left as it is; with ``create`` it is made, or its schema is brought up to date.
+        ``tasks`` are those of an app, ``app.tasks``, if they are to be known.
         """
         async with (open_store if create else existing_store)(url) as store:
             if create:
                 await store.migrate()
-            yield cls(store)
+            yield cls(store, tasks)
 
     async def migrate(self) -> None:
         """Bring the store's schema up to date. Safe to repeat, and from many processes at once."""
@@ -156,7 +161,7 @@ class Jobs:
             health=health_status(fleet.workers, queues, now, None),
             queues=queues,
             workers=living,
-            schedules=firings(fleet.slots, living),
+            schedules=statuses(fleet.slots, living, await records(self._store), now),
             running=(await self.find(Filter(status=Status.PROCESSING), running)).jobs if running else [],
             dead=(await self.find(Filter(dead=True), dead)).jobs if dead else [],
         )
@@ -191,11 +196,6 @@ class Jobs:
     async def workers(self) -> list[WorkerInfo]:
         """Those that the store remembers, also if they left or fell silent, the one with the latest heartbeat first."""
         return (await self._store.fleet()).workers
-
-    async def schedules(self) -> list[ScheduleStatus]:
-        """Every schedule that ever fired or that a living worker declares, by name, and who fires it."""
-        fleet = await self._store.fleet()
-        return firings(fleet.slots, alive(fleet.workers, await self.now()))
 
     async def events(self, after: str | None = None, job: Ref | None = None, limit: int = 100) -> list[Event]:
         """Events in order, of one job or of all, from the beginning or after the cursor of an event."""

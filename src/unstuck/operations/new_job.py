@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import Protocol
 
-from msgspec import Raw, structs
+from msgspec import Raw, json, structs
 
 from unstuck.config.checks import queue_name, shown, task_name
 from unstuck.config.job_options import Options
 from unstuck.config.retry import Retry, retry_policy
 from unstuck.protocol.errors import ConfigError, PayloadError
-from unstuck.protocol.ids import digest, keyed_id, new_id
+from unstuck.protocol.ids import digest, keyed_id, new_id, slot_key
 from unstuck.protocol.job import Json, NewJob
 from unstuck.protocol.json_text import encode
 from unstuck.text.phrases import near
@@ -37,6 +38,14 @@ def new_job(pattern: NewJob, payload: Raw, *, trace: str | None = None) -> NewJo
         digest=digest(pattern.task, bytes(payload)),
         trace=trace,
     )
+
+
+def job_of_slot(pattern: NewJob, schedule: str, slot: datetime) -> NewJob:
+    """The job that a schedule enqueues for a slot; every process gives it the same key and id."""
+    key = slot_key(schedule, slot)
+    content = digest(pattern.task, json.encode(pattern.payload))
+    # A slot that comes again, because the clock was put back, starts its finished job over.
+    return structs.replace(pattern, key=key, id=keyed_id(pattern.queue, key), digest=content, again=True)
 
 
 def job_by_name(

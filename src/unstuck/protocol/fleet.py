@@ -40,7 +40,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True, gc=False):
     identity: str = ""
     queues: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
-    schedules: tuple[str, ...] = ()  # that it fires
+    schedules: tuple[str, ...] = ()  # that its code declares, which it fires
+    fires_stored: bool = False  # also those that were made at run time
     limits: Mapping[str, Mapping[str, Json]] = {}  # of its queues, by the names that Policy has for them
     concurrency: int = 0
     running: int = 0

@@ -123,12 +123,17 @@ class Schedules(Protocol):
     """Lets each slot of a schedule fire once, and knows who is there to fire it."""
 
     async def tick(
-        self, schedule: str, slot: datetime, jobs: Sequence[NewJob], *, instead_of: datetime | None = None
+        self,
+        schedule: str,
+        slot: datetime | None,
+        jobs: Sequence[NewJob],
+        *,
+        instead_of: datetime | None = None,
     ) -> bool:
         """Set the schedule's last slot and enqueue the jobs; false, and nothing done, if it is not later.
 
         It may be earlier if the last one is ``instead_of``: that is how a schedule begins again after the clock was put
-        back.
+        back. None forgets the schedule, and brings no jobs; false if it was not known.
         """
         ...
 

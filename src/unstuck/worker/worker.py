@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from msgspec.structs import replace
 
 from unstuck.app.app import Unstuck
-from unstuck.app.schedule import Scheduler
+from unstuck.app.scheduler import Scheduler
 from unstuck.background import end, happens
 from unstuck.config.checks import at_a_time, whole, within_a_day
 from unstuck.config.policy import recovery_of
@@ -199,9 +199,11 @@ class Worker:
                 await self._reaper.begin()
             if wrong := warming.result():
                 raise ConfigError(wrong)
-            works = [self._reaper.go_on(), Retention(self._store, self._days).run()]
-            if self.app.schedules:
-                works.append(Scheduler(self._store, self.app.schedules.values()).run())
+            works = [
+                self._reaper.go_on(),
+                Retention(self._store, self._days).run(),
+                Scheduler(self._store, self.app.schedules.values()).run(),
+            ]
             helpers = [asyncio.create_task(work) for work in works]
             stack.push_async_callback(self._end, helpers)
             try:
@@ -273,6 +275,7 @@ class Worker:
             queues=tuple(self._queues),
             tasks=tuple(self.app.tasks),
             schedules=tuple(self.app.schedules),
+            fires_stored=True,
             limits={name: policy.limits for name, policy in self._queues.items() if policy.limits},
             concurrency=self._concurrency,
             running=self._slots.running,

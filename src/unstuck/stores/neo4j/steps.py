@@ -268,8 +268,15 @@ def reclaiming(recovery: Recovery) -> list[Asked]:
 
 
 async def tick(
-    ask: Ask, schedule: str, slot: datetime, given: New, address: Neo4jAddress, instead_of: datetime | None
+    ask: Ask,
+    schedule: str,
+    slot: datetime | None,
+    given: New,
+    address: Neo4jAddress,
+    instead_of: datetime | None,
 ) -> bool:
+    if slot is None:
+        return bool(await ask("tick_none", {"schedule": schedule}))
     ahead = None if instead_of is None else instant(instead_of)
     if not await ask("tick", {"schedule": schedule, "slot": instant(slot), "instead_of": ahead}):
         return False

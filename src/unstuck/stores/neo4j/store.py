@@ -146,7 +146,12 @@ class Neo4jStore:
             await self._ask(*close)
 
     async def tick(
-        self, schedule: str, slot: datetime, jobs: Sequence[NewJob], *, instead_of: datetime | None = None
+        self,
+        schedule: str,
+        slot: datetime | None,
+        jobs: Sequence[NewJob],
+        *,
+        instead_of: datetime | None = None,
     ) -> bool:
         given = steps.new(jobs, self._address)
         return await self._opened().transaction(

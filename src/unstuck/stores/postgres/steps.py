@@ -153,13 +153,15 @@ def reclaim(recovery: Recovery, *, future: bool) -> list[Query]:
 
 def tick(
     schedule: str,
-    slot: datetime,
+    slot: datetime | None,
     jobs: Sequence[NewJob],
     notify: Sequence[str],
     address: Address,
     instead_of: datetime | None,
 ) -> Step[bool]:
     """Record the slot and enqueue its jobs, unless it was fired before. For one transaction."""
+    if slot is None:
+        return bool((yield Query("tick_none", {"schedule": schedule})))
     if not (yield Query("tick", {"schedule": schedule, "slot": slot, "instead_of": instead_of})):
         return False
     if jobs:

@@ -157,7 +157,12 @@ class PostgresStore:
             await self._opened().alone(*back, *close)
 
     async def tick(
-        self, schedule: str, slot: datetime, jobs: Sequence[NewJob], *, instead_of: datetime | None = None
+        self,
+        schedule: str,
+        slot: datetime | None,
+        jobs: Sequence[NewJob],
+        *,
+        instead_of: datetime | None = None,
     ) -> bool:
         notify = self._throttle.due(rows.soon(jobs))
         return await self._opened().transaction(

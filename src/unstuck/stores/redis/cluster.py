@@ -126,12 +126,17 @@ class SpreadStore(RedisStore):
         return Reclaimed(jobs, adopted, min(ends, default=None))
 
     async def tick(
-        self, schedule: str, slot: datetime, jobs: Sequence[NewJob], *, instead_of: datetime | None = None
+        self,
+        schedule: str,
+        slot: datetime | None,
+        jobs: Sequence[NewJob],
+        *,
+        instead_of: datetime | None = None,
     ) -> bool:
         ahead = None if instead_of is None else instant(instead_of)
         facts = {
             "schedule": schedule,
-            "slot": instant(slot),
+            "slot": None if slot is None else instant(slot),
             "instead_of": ahead,
             "jobs": [],
             "abroad": self._texts(jobs),

@@ -176,13 +176,18 @@ class RedisStore:
             await self._run("give_back", (), bucket=bucket, **facts)
 
     async def tick(
-        self, schedule: str, slot: datetime, jobs: Sequence[NewJob], *, instead_of: datetime | None = None
+        self,
+        schedule: str,
+        slot: datetime | None,
+        jobs: Sequence[NewJob],
+        *,
+        instead_of: datetime | None = None,
     ) -> bool:
         queues = Queues()
         ahead = None if instead_of is None else instant(instead_of)
         facts = {
             "schedule": schedule,
-            "slot": instant(slot),
+            "slot": None if slot is None else instant(slot),
             "instead_of": ahead,
             "jobs": self._new(jobs, queues),
         }

@@ -203,11 +203,13 @@ def give_back(tx: Transaction, bucket: str, count: int, stamp: int, close_for: f
 def tick(
     tx: Transaction,
     schedule: str,
-    slot: datetime,
+    slot: datetime | None,
     jobs: Sequence[NewJob],
     instead_of: datetime | None,
     all_events: bool,
 ) -> bool:
+    if slot is None:
+        return bool(tx.change("tick_none", {"schedule": schedule}))
     ahead = None if instead_of is None else instant(instead_of)
     if not tx.change("tick", {"schedule": schedule, "slot": instant(slot), "instead_of": ahead}):
         return False

@@ -127,7 +127,12 @@ class SQLiteStore:
             )
 
     async def tick(
-        self, schedule: str, slot: datetime, jobs: Sequence[NewJob], *, instead_of: datetime | None = None
+        self,
+        schedule: str,
+        slot: datetime | None,
+        jobs: Sequence[NewJob],
+        *,
+        instead_of: datetime | None = None,
     ) -> bool:
         return await self._write(
             lambda tx: steps.tick(tx, schedule, slot, jobs, instead_of, self._all_events)

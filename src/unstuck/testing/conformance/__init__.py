@@ -46,6 +46,7 @@ from unstuck.testing.conformance.release import *
 from unstuck.testing.conformance.results import *
 from unstuck.testing.conformance.schedules import *
 from unstuck.testing.conformance.settle import *
+from unstuck.testing.conformance.stored_schedules import *
 from unstuck.testing.conformance.twins import *
 
 pytestmark = [pytest.mark.anyio]

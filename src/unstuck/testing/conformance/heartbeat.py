@@ -12,7 +12,14 @@ from unstuck.testing.conformance.given import enqueued, leased, look, now, one_l
 from unstuck.testing.harnesses.harness import Harness
 
 ME = WorkerInfo(
-    id="w", host="here", pid=42, queues=("q",), tasks=("task",), schedules=("daily",), concurrency=3
+    id="w",
+    host="here",
+    pid=42,
+    queues=("q",),
+    tasks=("task",),
+    schedules=("daily",),
+    fires_stored=True,
+    concurrency=3,
 )
 
 
@@ -156,7 +163,8 @@ async def test_a_beat_records_the_worker(harness: Harness) -> None:
 
     [worker] = (await harness.store.fleet()).workers
     assert (worker.id, worker.host, worker.pid) == ("w", "here", 42)
-    assert (worker.queues, worker.tasks, worker.schedules) == (("q",), ("task",), ("daily",))
+    assert (worker.queues, worker.tasks) == (("q",), ("task",))
+    assert (worker.schedules, worker.fires_stored) == (("daily",), True)
     assert worker.started_at is not None
     assert worker.seen_at is not None
     assert (worker.seen_at - worker.started_at).total_seconds() == pytest.approx(100.0, abs=30.0)

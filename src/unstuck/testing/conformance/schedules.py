@@ -9,7 +9,9 @@ from typing import Literal
 import pytest
 
 from unstuck.app.call import Call
-from unstuck.app.schedule import MISSED, Schedule, Scheduler
+from unstuck.app.schedule import Schedule
+from unstuck.app.scheduler import Scheduler
+from unstuck.config.timing import MISSED
 from unstuck.protocol.errors import UnstuckError
 from unstuck.protocol.operators import Filter
 from unstuck.protocol.outcome import Settled, completed
@@ -135,6 +137,18 @@ async def test_the_time_zone_of_a_slot_does_not_matter(harness: Harness) -> None
 
     assert (await harness.store.fleet()).slots.get("s") == SLOT
     assert await harness.store.tick("s", SLOT, []) is False
+
+
+async def test_a_schedule_that_is_forgotten_begins_again(harness: Harness) -> None:
+    await harness.store.tick("s", LATER, [new()])
+    await harness.store.tick("other", SLOT, [])
+
+    other = await harness.another()
+    assert await other.tick("s", None, []) is True
+    assert await other.tick("s", None, []) is False
+    assert (await harness.store.fleet()).slots == {"other": SLOT}
+    assert await harness.store.tick("s", SLOT, [new()]) is True
+    assert await states(harness.store) == {"pending": 2}
 
 
 async def test_a_repeated_tick_does_nothing_even_if_its_job_is_gone(harness: Harness) -> None:

@@ -1,5 +1,9 @@
--- tick: note that a schedule fires for a slot and enqueue its jobs, unless it did so for this or a later one.
+-- tick: note that a schedule fires for a slot and enqueue its jobs, unless it did so for this or a later one. Without a slot,
+-- forget the schedule.
 -- needs: line, add, outbox
+if not ask.slot then
+    return redis.call('HDEL', store .. 'slots', ask.schedule)
+end
 local last = tonumber(redis.call('HGET', store .. 'slots', ask.schedule) or '-inf')
 if last >= ask.slot and last ~= ask.instead_of then
     return 0

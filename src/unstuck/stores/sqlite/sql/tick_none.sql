@@ -1,0 +1,2 @@
+-- tick_none: forget a schedule.
+DELETE FROM schedule WHERE name = :schedule
