@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from unstuck.app.context import Context as Context
     from unstuck.app.context import current_job as current_job
     from unstuck.app.context import current_jobs as current_jobs
+    from unstuck.app.dependencies import Depends as Depends
     from unstuck.app.handle import Handle as Handle
     from unstuck.app.handle import SyncHandle as SyncHandle
     from unstuck.app.schedule import Schedule as Schedule
@@ -79,6 +80,7 @@ _HOMES = {
     "app.app": "Unstuck",
     "app.call": "Call",
     "app.context": "Context current_job current_jobs",
+    "app.dependencies": "Depends",
     "app.handle": "Handle SyncHandle",
     "app.schedule": "Schedule Scheduler",
     "app.sync_jobs": "SyncJobs",

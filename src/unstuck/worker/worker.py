@@ -29,6 +29,7 @@ from unstuck.recovery import processes
 from unstuck.recovery.reaper import Reaper
 from unstuck.stores.shared.urls import describe
 from unstuck.text.durations import Seconds
+from unstuck.worker.dependencies import Dependencies
 from unstuck.worker.execute import Runtime
 from unstuck.worker.forks import no_child_turns_this_loop
 from unstuck.worker.heartbeat import Heartbeat
@@ -227,7 +228,8 @@ class Worker:
         self._outbox = outbox = Outbox(store)
         self._held = held = HeldLeases(self.id, outbox, wakeup)
         self._limits = limits = RateLimits(store, queues)
-        runners = Runners(self._concurrency, isolation, wakeup)
+        dependencies = Dependencies(self.app.replaced_dependencies)
+        runners = Runners(self._concurrency, isolation, dependencies, wakeup)
         stack.push_async_callback(runners.close)
         runtime = Runtime(runners, limits, held, self.app.middlewares)
         watch = LoopWatch(held, outbox, longest=longest, recovery=recovery > 0, supervised=self._supervised)
