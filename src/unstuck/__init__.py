@@ -6,6 +6,8 @@ The names below are imported when they are first used, so that the command answe
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from unstuck.text.platforms import refused
+
 if TYPE_CHECKING:
     from unstuck.app.app import Unstuck as Unstuck
     from unstuck.app.call import Call as Call
@@ -116,6 +118,8 @@ __all__ = sorted(_HOME)  # noqa: PLE0605 - a list of names, made from the table
 def __getattr__(name: str) -> Any:
     if (module := _HOME.get(name)) is None:
         raise AttributeError(f"module 'unstuck' has no attribute {name!r}")
+    if why := refused():
+        raise ImportError(why)
     found = globals()[name] = getattr(import_module(f"unstuck.{module}"), name)
     return found
 
