@@ -93,6 +93,17 @@ def test_the_tests_of_an_example_pass(tmp_path: Path, example: str, tests: int) 
     assert f"{tests} passed" in printed
 
 
+@pytest.mark.long
+def test_what_a_shop_did_with_celery_it_does_here(tmp_path: Path) -> None:
+    tests = EXAMPLES / "from_celery/test_shop.py"
+    path = os.pathsep.join([str(tests.parent), os.environ.get("PYTHONPATH", "")])
+    printed = python(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests), folder=tmp_path, PYTHONPATH=path
+    )
+
+    assert "11 passed" in printed
+
+
 def test_embeddings_come_fifty_a_request_and_a_429_costs_nothing(tmp_path: Path) -> None:
     with provider() as (url, refused, answered), worker("embeddings:app", tmp_path, EMBEDDINGS_URL=url):
         printed = python(
@@ -127,10 +138,10 @@ def test_an_example_is_short() -> None:
     assert max(lengths.values()) <= 80, lengths
 
 
-def python(*argv: str, folder: Path, said: str = "") -> str:
+def python(*argv: str, folder: Path, said: str = "", **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, *argv],
-        cwd=folder, env=os.environ | PLACE, input=said, capture_output=True, text=True, timeout=90, check=False,
+        cwd=folder, env=os.environ | PLACE | environment, input=said, capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
