@@ -148,6 +148,35 @@ async def test_a_job_that_is_cancelled_leaves_what_was_made(app: Unstuck, book: 
         await until_async(lambda: book.lines == ["left"], 20, "the end of the dependency")
 
 
+async def test_what_a_thread_still_made_when_its_job_was_cancelled_is_left(app: Unstuck, book: Book) -> None:
+    entering, go = threading.Event(), threading.Event()
+
+    def session() -> Iterator[str]:
+        entering.set()
+        go.wait(60)
+        try:
+            yield "session"
+        finally:
+            book.lines.append("left")
+
+    @app.task
+    async def send(db: str = Depends(session)) -> None:
+        book.lines.append("handler")
+
+    handle = await send.enqueue()
+    async with at_work(app) as worker:
+        await asyncio.to_thread(entering.wait, 60)
+        assert await handle.cancel()
+
+        async def known() -> bool:
+            return all(held.context.cancelled for held in worker._held.all())
+
+        await until_async(known, 20, "the worker to know")
+        go.set()
+        await until_async(lambda: bool(book.lines), 20, "the end of the dependency")
+    assert book.lines == ["left"]
+
+
 async def test_a_job_out_of_time_leaves_what_was_made_when_its_thread_has_ended(
     app: Unstuck, book: Book
 ) -> None:
