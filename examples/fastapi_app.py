@@ -2,24 +2,25 @@
 
 DATABASE_URL=postgresql://user@host/shop uvicorn fastapi_app:web
 DATABASE_URL=postgresql://user@host/shop unstuck worker fastapi_app:app
+pytest test_fastapi_app.py  # needs no server
 """
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
+import fastapi
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
-from sqlalchemy import select
-from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy import create_engine, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from unstuck import Unstuck
+from unstuck import Depends, Unstuck
 
 URL = os.environ["DATABASE_URL"]
 app = Unstuck(URL)
-engine = create_async_engine(URL.replace("postgresql://", "postgresql+asyncpg://"))
-sessions = async_sessionmaker(engine, expire_on_commit=False)
+engine = create_engine(URL.replace("postgresql://", "postgresql+psycopg://"))
 
 
 class Base(DeclarativeBase):
@@ -37,40 +38,41 @@ class NewOrder(BaseModel):
     email: str
 
 
+def transaction() -> Iterator[Session]:
+    with Session(engine) as session, session.begin():
+        yield session
+
+
 @app.task(queue="mail")
-async def confirm(number: int) -> str:
-    async with sessions.begin() as session:
-        order = await session.get_one(Order, number)
-        order.confirmed = True  # where a shop would send its letter
-        return f"confirmed to {order.email}"
+def confirm(number: int, db: Session = Depends(transaction)) -> str:
+    order = db.get_one(Order, number)
+    order.confirmed = True  # where a shop would send its letter
+    return f"confirmed to {order.email}"
 
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     async with app:
-        async with engine.begin() as connection:
-            await connection.run_sync(Base.metadata.create_all)
+        Base.metadata.create_all(engine)
         yield
-        await engine.dispose()
+        engine.dispose()
 
 
 web = FastAPI(lifespan=lifespan)
+Transaction = Annotated[Session, fastapi.Depends(transaction, scope="function")]  # ends before the answer
 
 
 @web.post("/orders", status_code=201)
-async def add_order(new: NewOrder) -> dict[str, object]:
-    async with sessions.begin() as session:
-        order = Order(email=new.email)
-        session.add(order)
-        await session.flush()  # gives it its number
-        [job] = await app.enqueue_in(session, [confirm.call(order.number)])
-        if "@" not in new.email:
-            raise HTTPException(400, "no address")  # undoes both
+def add_order(new: NewOrder, db: Transaction) -> dict[str, object]:
+    db.add(order := Order(email=new.email))
+    db.flush()  # gives it its number
+    [job] = app.enqueue_in_sync(db, [confirm.call(order.number)])
+    if "@" not in new.email:
+        raise HTTPException(400, "no address")  # undoes both
     return {"number": order.number, "job": job.id}
 
 
 @web.get("/orders")
-async def orders() -> list[dict[str, object]]:
-    async with sessions() as session:
-        found = await session.scalars(select(Order).order_by(Order.number))
-        return [{"email": order.email, "confirmed": order.confirmed} for order in found]
+def orders(db: Transaction) -> list[dict[str, object]]:
+    found = db.scalars(select(Order).order_by(Order.number))
+    return [{"email": order.email, "confirmed": order.confirmed} for order in found]

@@ -6,12 +6,15 @@ The names below are imported when they are first used, so that the command answe
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from unstuck.text.platforms import refused
+
 if TYPE_CHECKING:
     from unstuck.app.app import Unstuck as Unstuck
     from unstuck.app.call import Call as Call
     from unstuck.app.context import Context as Context
     from unstuck.app.context import current_job as current_job
     from unstuck.app.context import current_jobs as current_jobs
+    from unstuck.app.dependencies import Depends as Depends
     from unstuck.app.handle import Handle as Handle
     from unstuck.app.handle import SyncHandle as SyncHandle
     from unstuck.app.schedule import Schedule as Schedule
@@ -79,6 +82,7 @@ _HOMES = {
     "app.app": "Unstuck",
     "app.call": "Call",
     "app.context": "Context current_job current_jobs",
+    "app.dependencies": "Depends",
     "app.handle": "Handle SyncHandle",
     "app.schedule": "Schedule",
     "app.scheduler": "Scheduler",
@@ -115,6 +119,8 @@ __all__ = sorted(_HOME)  # noqa: PLE0605 - a list of names, made from the table
 def __getattr__(name: str) -> Any:
     if (module := _HOME.get(name)) is None:
         raise AttributeError(f"module 'unstuck' has no attribute {name!r}")
+    if why := refused():
+        raise ImportError(why)
     found = globals()[name] = getattr(import_module(f"unstuck.{module}"), name)
     return found
 

@@ -12,6 +12,9 @@ from support.work import at_work, burst
 
 from unstuck import (
     ConfigError,
+    Context,
+    Depends,
+    JobFailed,
     JobPending,
     Retry,
     Status,
@@ -58,6 +61,45 @@ async def test_a_handler_that_waits_for_another_job_is_told_the_way_out(app: Uns
     assert (job.status, job.attempts) == (Status.FAILED, 1)
     with pytest.raises(Exception, match=WAY_OUT):
         await handle.result()
+
+
+TRAP = Unstuck("sqlite:///:memory:")
+other_in_trap = TRAP.task(name="other")(plain)
+
+
+@TRAP.task(isolate=True)
+async def alone() -> int:
+    return await (await other_in_trap.enqueue()).result()
+
+
+async def test_so_is_one_in_a_process_of_its_own(app: Unstuck) -> None:
+    async with TRAP.using(app.url):
+        handle = await alone.enqueue()
+        await burst(TRAP)
+
+        with pytest.raises(JobFailed, match=WAY_OUT):
+            await handle.result()
+
+
+async def test_so_are_a_middleware_and_a_dependency(app: Unstuck) -> None:
+    handlers = waiting(app)
+
+    async def before(job: Context, call_next: Callable[[], Any]) -> Any:
+        return await handlers["loop"]() + await call_next()
+
+    @app.task(middleware=[before])
+    async def in_middleware() -> int:
+        return 1
+
+    @app.task
+    async def in_dependency(number: int = Depends(handlers["thread"])) -> int:
+        return number
+
+    for task in (in_middleware, in_dependency):
+        handle = await task.enqueue()
+        await burst(app)
+        with pytest.raises(JobFailed, match=WAY_OUT):
+            await handle.result()
 
 
 @pytest.mark.parametrize("kind", ["loop", "thread", "task"])

@@ -1,13 +1,14 @@
 """What the type checker must see of a task; checked together with the rest of the tests, never run."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar, assert_type
+from typing import Annotated, ParamSpec, TypeVar, assert_type
 
 from psycopg import AsyncConnection, Connection
 
-from unstuck import Call, Exponential, Handle, Retry, SyncHandle, Task, Unstuck
+from unstuck import Call, Depends, Exponential, Handle, Retry, SyncHandle, Task, Unstuck
 
 app = Unstuck("sqlite:///:memory:")
 
@@ -52,6 +53,52 @@ async def pairs(texts: list[str]) -> Sequence[tuple[int, int]]:
     return tuple((0, len(text)) for text in texts)
 
 
+class Session:
+    """Opened for each job."""
+
+
+async def session() -> AsyncIterator[Session]:
+    yield Session()
+
+
+async def customers(db: Session = Depends(session)) -> list[str]:
+    return []
+
+
+def limit() -> int:
+    return 5
+
+
+@contextmanager
+def transaction() -> Iterator[Session]:
+    yield Session()
+
+
+@app.task(queue="bills")
+async def bill(
+    to: str,
+    cents: int = 0,
+    *,
+    db: Session = Depends(session),
+    found: list[str] = Depends(customers, scope="worker"),
+    most: int = Depends(limit),
+    changes: Session = Depends(transaction),
+) -> float:
+    return cents / 100
+
+
+@app.task(queue="named")
+async def named(
+    to: str, db: Annotated[Session, Depends(session)], most: Annotated[int, Depends(limit)] = 5
+) -> int:
+    return most
+
+
+@app.batch(50, queue="rows")
+async def rows(texts: list[str], db: Session = Depends(session)) -> list[int]:
+    return [len(text) for text in texts]
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -93,6 +140,14 @@ async def a_task_that_is_called_directly_is_its_function() -> None:
     assert_type(await lengths.enqueue("a"), Handle[float])
     assert_type(await pairs.enqueue("a"), Handle[tuple[int, int]])
     assert_type(await weigh.enqueue(Letter("ann")), Handle[float])
+
+
+async def what_a_worker_fills_is_left_out() -> None:
+    assert_type(await bill.enqueue("ann"), Handle[float])
+    assert_type(await bill.options(delay=5).enqueue("ann", cents=5), Handle[float])
+    assert_type(await bill("ann", db=Session(), found=[], most=1, changes=Session()), float)
+    assert_type(await rows.enqueue("a"), Handle[int])
+    assert_type(await named.enqueue("ann", Session()), Handle[int])  # it asks for what has no default
 
 
 async def options_keep_the_types() -> None:

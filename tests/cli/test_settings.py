@@ -85,12 +85,12 @@ def test_arguments_win_over_the_environment_over_the_file_over_the_default() -> 
 def test_every_variable_is_read() -> None:
     environ = {
         "UNSTUCK_STORE": "sqlite:///a.db", "UNSTUCK_APP": "a.b:c", "UNSTUCK_PROCESSES": "2", "UNSTUCK_CONCURRENCY": "3",
-        "UNSTUCK_GRACE": "4", "UNSTUCK_RECOVERY": "5", "UNSTUCK_LOG_LEVEL": "debug", "UNSTUCK_METRICS_PORT": "9100",
+        "UNSTUCK_GRACE": "4", "UNSTUCK_RECOVERY": "5", "UNSTUCK_LOG_LEVEL": "debug", "UNSTUCK_METRICS_PORT": "9100", "UNSTUCK_MAX_JOBS": "500",
     }  # fmt: skip
 
     assert load(None, environ) == Settings(
         store=f"sqlite:///{Path.cwd()}/a.db", app="a.b:c", processes=2, concurrency=3, grace=4, recovery=5, log_level="DEBUG",
-        metrics_port=9100, store_by="UNSTUCK_STORE",
+        metrics_port=9100, store_by="UNSTUCK_STORE", max_jobs=500,
     )  # fmt: skip
 
 
@@ -232,7 +232,7 @@ def test_everything_wrong_is_told_at_once() -> None:
         "unstuck.toml: 'sotre' is not known: use store, app, worker, queue",
         "unstuck.toml: app is 5: it must be written as MODULE:APP, for example shop.tasks:app",
         (
-            "unstuck.toml: worker: 'concurency' is not known: use processes, concurrency, grace, recovery, log_level, "
+            "unstuck.toml: worker: 'concurency' is not known: use processes, concurrency, max_jobs, grace, recovery, log_level, "
             "metrics_port"
         ),
         "unstuck.toml: worker: concurrency is '10': it must be a whole number from 1 to 10000",

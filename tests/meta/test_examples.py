@@ -84,12 +84,24 @@ def test_three_kinds_of_handlers_do_and_fail_as_they_say(tmp_path: Path) -> None
     ]
 
 
-def test_the_tests_of_an_example_pass(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("example", "tests"), [("test_handlers", 3), ("test_fastapi_app", 2)])
+def test_the_tests_of_an_example_pass(tmp_path: Path, example: str, tests: int) -> None:
     printed = python(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "test_handlers.py"), folder=tmp_path
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / f"{example}.py"), folder=tmp_path
     )
 
-    assert "3 passed" in printed
+    assert f"{tests} passed" in printed
+
+
+@pytest.mark.long
+def test_what_a_shop_did_with_celery_it_does_here(tmp_path: Path) -> None:
+    tests = EXAMPLES / "from_celery/test_shop.py"
+    path = os.pathsep.join([str(tests.parent), os.environ.get("PYTHONPATH", "")])
+    printed = python(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests), folder=tmp_path, PYTHONPATH=path
+    )
+
+    assert "11 passed" in printed
 
 
 def test_embeddings_come_fifty_a_request_and_a_429_costs_nothing(tmp_path: Path) -> None:
@@ -120,15 +132,16 @@ def test_an_example_is_short() -> None:
     lengths = {file.stem: len(file.read_text().splitlines()) for file in EXAMPLES.glob("*.py")}
 
     assert lengths.keys() == {
-        "django_app", "embeddings", "fastapi_app", "flask_app", "handlers", "reports", "status_app", "test_handlers",
+        "django_app", "embeddings", "fastapi_app", "flask_app", "handlers", "reports", "status_app", "test_fastapi_app",
+        "test_handlers",
     }  # fmt: skip
     assert max(lengths.values()) <= 80, lengths
 
 
-def python(*argv: str, folder: Path, said: str = "") -> str:
+def python(*argv: str, folder: Path, said: str = "", **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, *argv],
-        cwd=folder, env=os.environ | PLACE, input=said, capture_output=True, text=True, timeout=90, check=False,
+        cwd=folder, env=os.environ | PLACE | environment, input=said, capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -8,7 +8,8 @@ from mypy import api
 from support.folders import APPS, ROOT
 
 WRONG = """
-from typing_cases import Letter, add, app, embed, post, tell
+from typing_cases import Letter, add, app, bill, embed, post, session, tell
+from unstuck import Depends
 
 async def wrong() -> None:
     await add.enqueue("1", 2)                           # arg-type: incompatible type "str"; expected "int"
@@ -30,12 +31,14 @@ async def wrong() -> None:
     text: str = add.enqueue_sync(1, 2).result()         # assignment: type "int", variable has type "str"
     texts: list[str] = (await add.enqueue(1, 2)).result()  # assignment: type "Coroutine[Any, Any, int]"
     (await add.enqueue(1, 2)).resutl()                  # attr-defined: has no attribute "resutl"
+    await bill.enqueue(5)                               # arg-type: incompatible type "int"; expected "str"
     add("1", 2)                                         # arg-type: incompatible type "str"; expected "int"
     count: int = await post(Letter("ann"))              # assignment: type "list[str]", variable has type "int"
     post(Letter("ann"))                                 # unused-coroutine: must be used
     await embed("a")                                    # arg-type: incompatible type "str"; expected "list[str]"
     text = add(1, 2).upper()                            # attr-defined: "int" has no attribute "upper"
     app.task(queue=5)                                   # call-overload: No overload variant of "task"
+    def send(db: int = Depends(session)) -> None: ...   # assignment: default has type "Session", parameter has type "int"
     app.task(retry="3")                                 # call-overload: No overload variant of "task"
 """
 CASES = [tuple(re.split(r"\s{2,}# ", line.strip())) for line in WRONG.splitlines() if "  # " in line]

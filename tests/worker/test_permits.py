@@ -22,6 +22,7 @@ from unstuck.protocol.leases import Share
 from unstuck.recovery.reaper import Reaper
 from unstuck.testing import SQLiteHarness
 from unstuck.testing.conformance.given import enqueued, leased
+from unstuck.worker.dependencies import Dependencies
 from unstuck.worker.execute import Runtime, perform, perform_batch
 from unstuck.worker.held_leases import HeldLeases
 from unstuck.worker.isolation.parent import Isolation
@@ -175,7 +176,7 @@ async def test_jobs_for_which_there_is_no_token_are_given_back_unspent(
         return payload
 
     wakeup = asyncio.Event()
-    runners = Runners(1, Isolation(harness.url, []), wakeup)
+    runners = Runners(1, Isolation(harness.url, []), Dependencies({}), wakeup)
     limits, held = RateLimits(harness.store, {}), HeldLeases("w", Outbox(harness.store), wakeup)
     runtime = Runtime(runners, limits, held)
     handler = Handler(together, "task", batch=count)
@@ -194,7 +195,7 @@ async def test_a_thread_that_was_not_free_in_time_calls_with_another_ticket(harn
     free, exchange = threading.Event(), Exchange()
     context = await _leased(harness)
     context.permit = exchange.permit(time.monotonic() + 0.1)
-    runners = Runners(1, Isolation(harness.url, []), asyncio.Event())
+    runners = Runners(1, Isolation(harness.url, []), Dependencies({}), asyncio.Event())
     runners._threads.submit(free.wait)
     running = asyncio.create_task(runners.run(Handler(_answer, "task"), {}, (context,)))
     await asyncio.sleep(0.2)  # by then its ticket is too old
@@ -211,7 +212,7 @@ async def test_the_wait_for_a_token_is_none_of_the_handlers_time(harness: SQLite
     await permit.ready()
     assert permit.waited >= 0.3
     permit._waited = 60.0
-    runners = Runners(1, Isolation(harness.url, []), asyncio.Event())
+    runners = Runners(1, Isolation(harness.url, []), Dependencies({}), asyncio.Event())
 
     assert await runners.run(Handler(_answer_slowly, "task"), {}, (context,)) == "called"
     await runners.close()

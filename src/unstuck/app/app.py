@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from unstuck.app.call import Call
+from unstuck.app.dependencies import Depends, Function, Needs, name_of
 from unstuck.app.enqueueing import Enqueueing
 from unstuck.app.handler import Handler
 from unstuck.app.hooks import (
@@ -61,6 +62,7 @@ class Unstuck(Enqueueing):
         self.schedules: dict[str, Schedule] = {}
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
+        self.replaced_dependencies: Mapping[Function, Function] = {}
         self._stores = OpenStores()
 
     @property
@@ -220,18 +222,26 @@ class Unstuck(Enqueueing):
         return await self._stores.opened(self.url)
 
     @asynccontextmanager
-    async def using(self, store: str, *, own_transactions: bool = False) -> AsyncIterator[None]:
+    async def using(
+        self,
+        store: str,
+        *,
+        own_transactions: bool = False,
+        dependencies: Mapping[Function, Function] | None = None,
+    ) -> AsyncIterator[None]:
         """Use another store for the length of a block, in all threads and event loops.
 
-        With ``own_transactions``, which is for tests, ``enqueue_in`` adds its jobs at once and leaves the caller's alone.
+        Two things are for tests: with ``own_transactions`` ``enqueue_in`` adds its jobs at once and leaves the caller's
+        alone, and workers call the values of ``dependencies`` in the place of its keys.
         """
-        before = self.url, self._own_transactions
-        self.url, self._own_transactions = store, own_transactions
+        self._check_replaced(instead := dict(dependencies or {}))
+        before = self.url, self._own_transactions, self.replaced_dependencies
+        self.url, self._own_transactions, self.replaced_dependencies = store, own_transactions, instead
         try:
             yield
         finally:
             await self.__aexit__()
-            self.url, self._own_transactions = before
+            self.url, self._own_transactions, self.replaced_dependencies = before
 
     async def __aenter__(self) -> Self:
         await self.store()
@@ -240,6 +250,18 @@ class Unstuck(Enqueueing):
     async def __aexit__(self, *_: object) -> None:
         """Close the store, also where synchronous callers have opened it."""
         await self._stores.close(self.url)
+
+    def _check_replaced(self, dependencies: Mapping[Function, Function]) -> None:
+        if not dependencies:
+            return
+        self.import_tasks()
+        handlers = [task.handler for task in self.tasks.values()]
+        for function, other in dependencies.items():
+            if not any(function in handler.needs.functions for handler in handlers):
+                raise ConfigError(f"no task of this app depends on {name_of(function)!r}")
+            Depends(other)  # or it raises what is wrong with it
+        for handler in handlers:
+            Needs(handler.function, f"task {handler.task!r}", dependencies)
 
     def _register(
         self,

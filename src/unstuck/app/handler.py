@@ -13,6 +13,7 @@ from inspect import (
 )
 from typing import Any
 
+from unstuck.app.dependencies import Needs
 from unstuck.app.payload import Arguments, Result
 from unstuck.config.checks import LONGEST_LEASE, number
 from unstuck.protocol.classify import TaskErrors
@@ -48,7 +49,8 @@ class Handler:
         self.function = function
         if isclass(function):
             raise ConfigError(f"task {task!r} is a class: make a task of a function, which may use the class")
-        self.arguments = Arguments(function, task, each=batch > 0)
+        self.needs = Needs(function, f"task {task!r}")
+        self.arguments = Arguments(function, task, each=batch > 0, without=self.needs.parameters)
         self.result = Result(function, each=batch > 0)
         self.is_async = iscoroutinefunction(function)
         self.batch = batch

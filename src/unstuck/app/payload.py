@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -20,17 +20,29 @@ _FORBIDDEN_KINDS: dict[Any, str] = {
 }
 
 
+def hints_of(function: Callable[..., Any], what: str) -> dict[str, Any]:
+    """The function's annotations as types; raises ConfigError if one of them cannot be read."""
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        raise ConfigError(_unusable(what, error)) from error
+
+
 class Arguments:
     """Packs the arguments of one function into JSON and unpacks them again, checked against its annotations.
 
     Understands what msgspec does (dataclasses, typed dicts, dates, enums, unions …) and pydantic models.
     """
 
-    def __init__(self, function: Callable[..., Any], task: str, *, each: bool = False) -> None:
-        """``each``: the function takes one list, and a payload holds one of its items."""
+    def __init__(
+        self, function: Callable[..., Any], task: str, *, each: bool = False, without: Collection[str] = ()
+    ) -> None:
+        """``each``: the function takes one list, and a payload holds one of its items. ``without``: what jobs do not carry."""
         self._what = f"task {task!r}"
-        self._signature = inspect.signature(function)
-        parameters = list(self._signature.parameters.values())
+        takes = inspect.signature(function)
+        every = list(takes.parameters.values())
+        parameters = [one for one in every if one.name not in without]
+        self._signature = takes.replace(parameters=parameters)
         if each and len(parameters) != 1:
             raise ConfigError(
                 f"batch task {task!r} must take exactly one argument, a list of what jobs carry"
@@ -43,15 +55,15 @@ class Arguments:
             raise ConfigError(
                 f"task {task!r} is a method, and a job has no self: make a task of a function outside of the class"
             )
-        for parameter in parameters:
+        for parameter in every:
             if kind := _FORBIDDEN_KINDS.get(parameter.kind):
                 raise ConfigError(
                     f"task {task!r} takes {kind}: name every argument, so that payloads can be checked"
                 )
         self._count = len(parameters)
         self._positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        hints = hints_of(function, self._what)
         try:
-            hints = get_type_hints(function, include_extras=True)
             if each:
                 _must_be_a_list(task, hints.get(parameters[0].name, Any))
                 _must_answer_with_a_list(task, hints.get("return", Any))
@@ -64,10 +76,7 @@ class Arguments:
             )
             self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_model)
         except (NameError, AttributeError, SyntaxError, TypeError) as error:
-            raise ConfigError(
-                f"task {task!r}: an annotation cannot be used ({_one_line(error)}); "
-                "import what it names at module level, and use types that JSON can tell apart"
-            ) from error
+            raise ConfigError(_unusable(self._what, error)) from error
         self._encoder = msgspec.json.Encoder(enc_hook=plain)
         self.signature = self._signature.replace(
             parameters=[one.replace(annotation=hints.get(one.name, one.annotation)) for one in parameters]
@@ -204,6 +213,13 @@ def _model(kind: type, value: Any) -> Any:
     if hasattr(kind, "model_validate"):
         return kind.model_validate(value)
     raise TypeError(f"type {kind.__name__!r} cannot be read from JSON; use a dataclass or a model")
+
+
+def _unusable(what: str, error: Exception) -> str:
+    return (
+        f"{what}: an annotation cannot be used ({_one_line(error)}); "
+        "import what it names at module level, and use types that JSON can tell apart"
+    )
 
 
 def _one_line(error: Exception) -> str:

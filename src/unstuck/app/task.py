@@ -131,6 +131,10 @@ class Task(Generic[P, R]):
         self._pattern = self._declared = _under(self._declared, policy)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if missing := self.handler.needs and self.handler.needs.unfilled(args, kwargs):
+            raise TypeError(
+                f"{self.name}() is called directly, where no worker fills {missing[0]!r}: pass it"
+            )
         return self.handler.function(*args, **kwargs)
 
     def options(

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from unstuck.text.platforms import refused
+
 _VERBS = {
     "demo": ("demo.verb", "Watch jobs survive killed and frozen workers."),
     "worker": ("work", "Run the jobs of an app."),
@@ -61,6 +63,9 @@ class _Verbs(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """As click does it, but wrong usage is one line on stderr, as all wrong input is."""
+        if why := refused():
+            click.echo(f"unstuck: {why}", err=True)
+            sys.exit(2)
         try:
             sys.exit(super().main(*args, **kwargs | {"standalone_mode": False}) or 0)
         except click.exceptions.NoArgsIsHelpError as error:

@@ -36,6 +36,7 @@ class Settings:
     app: str | None = None
     processes: int = 1
     concurrency: int = 10
+    max_jobs: int | None = None
     grace: float = 30.0
     recovery: float | None = None  # the worker's or reaper's own
     log_level: str = "INFO"
@@ -283,6 +284,7 @@ _TOP: dict[str, Check] = {"store": _store, "app": _app}
 _WORKER: dict[str, Check] = {
     "processes": _whole(0, 256),
     "concurrency": at_a_time,
+    "max_jobs": _whole(1, 1_000_000_000),
     "grace": within_a_day,
     "recovery": within_a_day,
     "log_level": _level,

@@ -8,8 +8,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -30,8 +30,10 @@ from unstuck.text.redact import redact
 from unstuck.worker.supervisor import (
     AT_ONCE,
     BAD_INPUT,
+    DONE,
     FAILED,
     HALTED,
+    RECYCLED,
     StartReport,
     Supervisor,
     command,
@@ -64,6 +66,9 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     help="Worker processes under one supervisor [default: 1]; 0 works in this process, without one.",
 )
 @click.option("--concurrency", type=int, help="Jobs at a time in each process. [default: 10]")
+@click.option(
+    "--max-jobs", type=int, help="Replace each process when it has run so many jobs. [default: never]"
+)
 @click.option(
     "--grace", type=seconds, help="Time running jobs get when it is stopped: 90 or 90s, 5m [default: 30s]"
 )
@@ -136,13 +141,14 @@ def worker(
             recovery=settings.recovery,
             burst=burst,
             until_idle=until_idle,
+            max_jobs=settings.max_jobs,
             supervised=under is not None,
         )
         on_signals(one.stop) if under is None else obey(one.stop)
         report = StartReport(one.id, url, one.recovery)
         try:
-            with nullcontext() if under is None else reporting(under, report):
-                async with found.using(url):
+            with nullcontext(one.spent.is_set) if under is None else reporting(under, report) as report_spent:
+                async with found.using(url), _when(one.spent, report_spent):
                     _note_another(url, settings.store_by, apps)
                     with metrics(url, settings.metrics_port if under is None else None):
                         await one.run()
@@ -158,10 +164,32 @@ def worker(
             return FAILED
         finally:
             if one.stuck:
-                leave(HALTED if one.halted else 0)
-        return HALTED if one.halted else 0
+                leave(_code(one, under))
+        return _code(one, under)
 
     sys.exit(_run(work()))
+
+
+@asynccontextmanager
+async def _when(event: asyncio.Event, call: Callable[[], object]) -> AsyncIterator[None]:
+    """Make the call once the event is set."""
+
+    async def wait() -> None:
+        await event.wait()
+        call()
+
+    waiting = asyncio.create_task(wait())
+    try:
+        yield
+    finally:
+        waiting.cancel()
+
+
+def _code(one: Worker, under: str | None) -> int:
+    """The exit code of a worker that ended in order."""
+    if one.halted:
+        return HALTED
+    return RECYCLED if one.spent.is_set() and under is not None else DONE
 
 
 def _note_another(url: str, by: str, apps: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import tempfile
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from unstuck.app.app import Unstuck
+from unstuck.app.dependencies import Function
 from unstuck.app.sync_jobs import SyncJobs
 from unstuck.operations.jobs import Jobs
 from unstuck.protocol.errors import UnstuckError
@@ -105,15 +107,20 @@ class SyncInline:
 class InlineBlock(AbstractAsyncContextManager[Inline], AbstractContextManager[SyncInline]):
     """What ``inline`` returns: enter it with ``async with`` or, where no event loop runs, with ``with``."""
 
-    def __init__(self, app: Unstuck) -> None:
+    def __init__(self, app: Unstuck, dependencies: Mapping[Function, Function] | None) -> None:
         self._app = app
-        self._stack = AsyncExitStack()
+        self._dependencies = dependencies
 
     async def __aenter__(self) -> Inline:
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="unstuck-inline-"))
-        harness = SQLiteHarness(Path(folder))
-        await self._stack.enter_async_context(self._app.using(harness.url, own_transactions=True))
-        return Inline(self._app, await self._app.jobs(), harness)
+        async with AsyncExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="unstuck-inline-"))
+            harness = SQLiteHarness(Path(folder))
+            await stack.enter_async_context(
+                self._app.using(harness.url, own_transactions=True, dependencies=self._dependencies)
+            )
+            block = Inline(self._app, await self._app.jobs(), harness)
+            self._stack = stack.pop_all()
+        return block
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
@@ -121,19 +128,23 @@ class InlineBlock(AbstractAsyncContextManager[Inline], AbstractContextManager[Sy
     def __enter__(self) -> SyncInline:
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises where there is none
             raise UnstuckError("an event loop runs here: write async with inline(app), and await jobs.run()")
-        self._runner = asyncio.Runner()
-        return SyncInline(self._runner.run(self.__aenter__()), self._runner, self._app.jobs_sync())
+        with ExitStack() as stack:
+            self._runner = stack.enter_context(asyncio.Runner())
+            block = SyncInline(self._runner.run(self.__aenter__()), self._runner, self._app.jobs_sync())
+            stack.pop_all()
+        return block
 
     def __exit__(self, *_: object) -> None:
         with self._runner:
             self._runner.run(self.__aexit__())
 
 
-def inline(app: Unstuck) -> InlineBlock:
+def inline(app: Unstuck, *, dependencies: Mapping[Function, Function] | None = None) -> InlineBlock:
     """Give the app an empty store for the length of a block; the real one is not touched.
 
     ``async with inline(app) as jobs: await send.enqueue(…); await jobs.run()``, or without an event loop
     ``with inline(app) as jobs: send.enqueue_sync(…); jobs.run()``. ``enqueue_in`` takes any connection there, and adds its
-    jobs at once, in a transaction of its own.
+    jobs at once, in a transaction of its own. ``dependencies={session: fake}`` has the fake called in the place of
+    ``session`` for all that ``Depends(session)`` fills.
     """
-    return InlineBlock(app)
+    return InlineBlock(app, dependencies)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from unstuck.app import tracing
-from unstuck.app.context import Context
+from unstuck.app.context import Context, enter
 from unstuck.app.handler import Handler
 from unstuck.app.hooks import Middleware
 from unstuck.app.payload import dropped, record
@@ -171,7 +171,8 @@ def _call(
 async def _call_inside(
     handler: Handler, arguments: dict[str, Any], contexts: Contexts, runtime: Runtime
 ) -> Any:
-    """Inside of a span and of all middleware."""
+    """Inside of a span and of all middleware, for which these are the current jobs, too."""
+    enter(contexts)
     call: Callable[[], Awaitable[Any]] = partial(runtime.runners.run, handler, arguments, contexts)
     for middleware in reversed((*runtime.middlewares, *handler.middlewares)):
         call = partial(middleware, contexts[0], call)

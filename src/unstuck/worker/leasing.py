@@ -134,7 +134,7 @@ class Leasing:
         names = [name for name in self._queues if self._limits.open(name)]
         granted = await self._limits.take(names, min(wanted, self._slots.free))
         limits = {
-            name: granted[name] * self._batch[name]
+            name: min(granted[name] * self._batch[name], self._slots.left)
             if name in granted
             else self._slots.room(self._batch[name])
             for name in names

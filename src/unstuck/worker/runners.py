@@ -8,14 +8,16 @@ import logging
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from unstuck.app.context import Context, enter
 from unstuck.app.handler import Handler
-from unstuck.protocol.errors import Transient
+from unstuck.protocol.errors import ConfigError, Transient
+from unstuck.worker.call_result import CallResult, awaited, called
+from unstuck.worker.dependencies import Dependencies, Lane
 from unstuck.worker.forks import end_unless
 from unstuck.worker.isolation.parent import CANCEL_PATIENCE, Isolation
 
@@ -27,9 +29,12 @@ Contexts = tuple[Context, ...]
 class Runners:
     """All the ways to run a handler. ``wakeup`` is set when a thread ends that nobody waited for any more."""
 
-    def __init__(self, size: int, isolation: Isolation, wakeup: asyncio.Event) -> None:
+    def __init__(
+        self, size: int, isolation: Isolation, dependencies: Dependencies, wakeup: asyncio.Event
+    ) -> None:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="unstuck-job")
         self._isolation = isolation
+        self._dependencies = dependencies
         self._wakeup = wakeup
         self._pid = os.getpid()
         self.abandoned = 0  # threads that still run a job whose time was up
@@ -38,7 +43,7 @@ class Runners:
         """The handler's result, within the time that its job has."""
         timeout = contexts[0].job.timeout
         alone = isolated(handler, contexts[0])
-        if handler.is_async and timeout is None and handler.stall is None and not alone:
+        if handler.is_async and timeout is None and handler.stall is None and not (alone or handler.needs):
             if (permit := contexts[0].permit) is not None:
                 await permit.ready()
             enter(contexts)  # the usual case, without a detour
@@ -53,7 +58,14 @@ class Runners:
                 handler.hidden,
             )
         if alone:
+            if self._dependencies.replaces(handler):
+                raise ConfigError(
+                    f"task {handler.task!r} runs in a process of its own, where nothing can replace its dependencies: "
+                    "test the function itself, called with what it needs"
+                )
             work = self._isolation.run(handler, contexts[0])
+        elif handler.needs:
+            work = self._supplied(handler, arguments, contexts)
         elif handler.is_async:
             work = self._on_loop(handler, arguments, contexts)
         else:
@@ -65,7 +77,25 @@ class Runners:
     async def close(self) -> None:
         """Threads cannot be stopped: one that is still busy ends with the process."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        await self._isolation.close()
+        try:
+            await self._dependencies.close()
+        finally:
+            await self._isolation.close()
+
+    async def _supplied(self, handler: Handler, arguments: Mapping[str, Any], contexts: Contexts) -> Any:
+        """Inside of what its dependencies make."""
+        enter(contexts)
+        lane = Lane()
+
+        async def work(values: dict[str, Any]) -> Any:
+            if handler.is_async:
+                return await self._on_loop(handler, {**arguments, **values}, contexts)
+            return await self._in_thread(handler, {**arguments, **values}, contexts, lane.thread)
+
+        try:
+            return await self._dependencies.around(handler, lane, work)
+        finally:
+            end_unless(self._pid)
 
     async def _on_loop(self, handler: Handler, arguments: Mapping[str, Any], contexts: Contexts) -> Any:
         if (permit := contexts[0].permit) is not None:
@@ -76,19 +106,26 @@ class Runners:
         finally:
             end_unless(self._pid)
 
-    async def _in_thread(self, handler: Handler, arguments: Mapping[str, Any], contexts: Contexts) -> Any:
+    async def _in_thread(
+        self,
+        handler: Handler,
+        arguments: Mapping[str, Any],
+        contexts: Contexts,
+        thread: Executor | None = None,
+    ) -> Any:
+        """In any thread, or in the one that its dependencies belong to, which are not left before it ends."""
         enter(contexts)
         permit = contexts[0].permit
         until = math.inf if permit is None else await permit.ready()
         call = partial(_called, partial(handler.function, **arguments), until, self._pid)
         future = asyncio.get_running_loop().run_in_executor(
-            self._threads, contextvars.copy_context().run, call
+            thread or self._threads, contextvars.copy_context().run, call
         )
         try:
             ending = await asyncio.shield(future)
         except asyncio.CancelledError:
             # A thread cannot be stopped. Its place is taken until it ends, or the next job would wait behind it.
-            if contexts[0].overdue:
+            if contexts[0].overdue and not handler.needs:
                 self.abandoned += 1
                 future.add_done_callback(self._ended)
             else:
@@ -97,14 +134,14 @@ class Runners:
         if ending is None:
             assert permit is not None
             permit.late()
-            return await self._in_thread(handler, arguments, contexts)
+            return await self._in_thread(handler, arguments, contexts, thread)
         return handler.answer(ending.result())
 
     async def _within(
         self, work: Coroutine[Any, Any, Any], contexts: Contexts, timeout: float | None, stall: float | None
     ) -> Any:
         """The result of the work, unless it takes too long or reports no progress for too long."""
-        task = asyncio.create_task(_awaited(work))
+        task = asyncio.create_task(awaited(work))
         permit, called = contexts[0].permit, time.monotonic()
         try:
             while True:
@@ -161,35 +198,6 @@ def isolated(handler: Handler, context: Context) -> bool:
     return handler.isolate or (context.job.crashes > 0 and not handler.hidden)
 
 
-class CallResult(NamedTuple):
-    """How a handler ended, as a value: on their way through a future or a task some exceptions become others, are
-    refused, or end the event loop."""
-
-    value: Any
-    error: BaseException | None = None
-
-    def result(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.value
-
-
 def _called(call: Callable[[], Any], until: float, pid: int) -> CallResult | None:
     """How the call ended; None if it was not made, because its token was too old by then."""
-    if time.monotonic() > until:
-        return None
-    try:
-        return CallResult(call())
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where the job is performed
-        return CallResult(None, error)
-    finally:
-        end_unless(pid)
-
-
-async def _awaited(work: Awaitable[Any]) -> CallResult:
-    try:
-        return CallResult(await work)
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:  # noqa: BLE001 - as above
-        return CallResult(None, error)
+    return None if time.monotonic() > until else called(call, pid)

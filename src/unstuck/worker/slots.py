@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,7 +33,7 @@ STOPPED = "the worker stopped"
 
 
 class Slots:
-    """Runs ``size`` jobs (or batches) at a time. Their outcomes go into the outbox, and ``wakeup`` is set.
+    """Runs ``size`` jobs (or batches) at a time, and ``most`` in all. Their outcomes go into the outbox, and ``wakeup`` is set.
 
     ``failed`` is called with each outcome of an attempt that did not succeed, before the next job is started.
     """
@@ -40,6 +41,7 @@ class Slots:
     def __init__(
         self,
         size: int,
+        most: int | None,
         tasks: Mapping[str, Task[Any, Any]],
         runtime: Runtime,
         heartbeat: Heartbeat,
@@ -48,6 +50,7 @@ class Slots:
         wakeup: asyncio.Event,
     ) -> None:
         self._size = size
+        self._left = sys.maxsize if most is None else most  # jobs that may be started
         self._tasks = tasks
         self._runtime = runtime
         self._runners = runtime.runners
@@ -67,6 +70,16 @@ class Slots:
         """Slots that no job has, and no thread that is still busy with a job nobody waits for any more."""
         return max(0, self._size - self.running - self._runners.abandoned)
 
+    @property
+    def spent(self) -> bool:
+        """Whether it has started all that it may."""
+        return self._left <= 0
+
+    @property
+    def left(self) -> int:
+        """How many jobs may be leased at most: it never holds more than it may start."""
+        return max(0, self._left - len(self._held.waiting))
+
     def room(self, batch: int = 1) -> int:
         """How many jobs to ask for: what fits into free slots, and what the last moments consumed."""
         ahead = self._ahead.jobs()
@@ -75,7 +88,7 @@ class Slots:
             return 0
         if self.free == 0 and waiting > ahead * 3 // 4:
             return 0
-        return max(0, self.free * batch + min(ahead - waiting, IN_ONE_CALL))
+        return min(max(0, self.free * batch + min(ahead - waiting, IN_ONE_CALL)), self.left)
 
     def take(self, jobs: Sequence[Job], policies: Mapping[str, Policy], sent: float) -> None:
         """Hold jobs that were leased by a call sent at that moment, and start what there is room for."""
@@ -113,6 +126,7 @@ class Slots:
                 one.running = running
                 one.context.permit = permit
             self.running += 1
+            self._left -= len(group)
             self._scheduled += 1
             free -= 1
 

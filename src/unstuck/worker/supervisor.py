@@ -27,12 +27,13 @@ log = logging.getLogger("unstuck.supervisor")
 # The signals that a supervisor sends to its workers. Any other signal that ends a program means GENTLY, however often it
 # comes, because some programs that stop a service signal its parent and its children alike.
 GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGUSR1
-DONE, FAILED, BAD_INPUT, HALTED = 0, 1, 2, 3  # exit codes that mean something if the worker sent GOODBYE
+DONE, FAILED, BAD_INPUT, HALTED, RECYCLED = 0, 1, 2, 3, 4  # exit codes that mean something after a GOODBYE
 DIED = -1  # it did not: no exit code, whatever the process ended with
-MEANT = (DONE, BAD_INPUT, HALTED)  # those that are not a death
+MEANT = (DONE, BAD_INPUT, HALTED, RECYCLED)  # those that are not a death
 MARK = "UNSTUCK_WORKER"
 REAP_EVERY = 1.0  # seconds between two looks for zombies
 GOODBYE = b"goodbye\n"
+SPENT = b"spent\n"  # it takes no more jobs, and ends when those that run have
 STEADY = 60.0  # seconds after which a worker's death is not held against the next one
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a restart, after the first one, which comes at once
 FAREWELL = 30.0  # seconds beyond the grace until a worker that does not end is killed
@@ -55,7 +56,8 @@ class Supervisor:
 
     A worker that dies has its leases ended at once, with the signal or exit code as the cause, and is
     started again, later and later. One that halted, or whose settings are wrong, is not; nor, in a
-    ``burst``, one that failed before it took a job, or by itself.
+    ``burst``, one that failed before it took a job, or by itself. One that has run the jobs it may is replaced
+    while its last ones run.
     """
 
     def __init__(self, argv: Sequence[str], *, processes: int, grace: float, burst: bool = False) -> None:
@@ -65,7 +67,8 @@ class Supervisor:
         # One that ends well by itself has nothing left to do in a burst; otherwise somebody else stopped it.
         self._last = (DONE, FAILED, BAD_INPUT, HALTED) if burst else (BAD_INPUT, HALTED)
         self._ending_leases: set[asyncio.Task[None]] = set()
-        self._children: dict[int, asyncio.subprocess.Process] = {}
+        self._children: set[asyncio.subprocess.Process] = set()
+        self._spent: set[asyncio.Task[int]] = set()  # lives of workers that another has replaced already
         self._stopping = asyncio.Event()
         self._changing = asyncio.Lock()
         self._codes: list[int] = []
@@ -78,6 +81,7 @@ class Supervisor:
         reaping = asyncio.create_task(self._reap_orphans())
         try:
             await asyncio.gather(*(self._keep(place) for place in range(self._processes)))
+            await asyncio.gather(*self._spent)
             await self._leases_ended()
         finally:
             reaping.cancel()
@@ -93,7 +97,7 @@ class Supervisor:
             log.info("stopping %d worker processes%s", len(self._children), " at once" if at_once else "")
         self._stopping.set()
         self.up.set()
-        for child in self._children.values():
+        for child in self._children:
             with suppress(ProcessLookupError):
                 child.send_signal(AT_ONCE if at_once else GENTLY)
 
@@ -103,9 +107,13 @@ class Supervisor:
         pause = 0.0
         while not self._stopping.is_set():
             began = time.monotonic()
-            code = await self._live(place)
+            code = await self._until_replaced()
+            if code == RECYCLED and not self._stopping.is_set():
+                log.info("a worker process has run the jobs that it may: another takes its place")
+                pause = 0.0
+                continue
             if self._stopping.is_set() or code in self._last:
-                self._codes.append(code)
+                self._codes.append(DONE if code == RECYCLED else code)
                 if place == 0:
                     self.up.set()
                 if code == BAD_INPUT and not self._stopping.is_set():
@@ -123,7 +131,24 @@ class Supervisor:
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
 
-    async def _live(self, place: int) -> int:
+    async def _until_replaced(self) -> int:
+        """One worker until it has ended, or takes no more jobs; returns how it ended."""
+        spent = asyncio.Event()
+        life, waiting = asyncio.create_task(self._live(spent)), asyncio.create_task(spent.wait())
+        await asyncio.wait([life, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if life.done():
+            return life.result()
+        self._spent.add(life)
+        life.add_done_callback(self._replaced)
+        return RECYCLED
+
+    def _replaced(self, life: asyncio.Task[int]) -> None:
+        self._spent.discard(life)
+        if life.result() == HALTED:
+            self._codes.append(HALTED)
+
+    async def _live(self, spent: asyncio.Event) -> int:
         """One worker from its start until all that it left is gone; returns how it ended."""
         reader, writer = os.pipe()
         under = f"{os.getpid()}:{writer}"
@@ -142,7 +167,7 @@ class Supervisor:
                     stdin=asyncio.subprocess.DEVNULL,
                     env=os.environ | {MARK: mark},
                 )
-                self._children[place] = child
+                self._children.add(child)
         except OSError as error:
             log.error("a worker process cannot be started: %s", error)  # noqa: TRY400 - no fault of the code
             os.close(reader)
@@ -151,11 +176,11 @@ class Supervisor:
             os.close(writer)
         if self._stopping.is_set():  # the others were stopped while this one was being started
             child.send_signal(GENTLY)
-        messages = _Messages(reader, self._started)
+        messages = _Messages(reader, self._started, spent)
         try:
             code = await self._ended(child)
         finally:
-            del self._children[place]
+            self._children.discard(child)
         async with self._changing:
             left = processes.kill_strays(self._pids(), f"{MARK}={mark}")
         if left:
@@ -175,7 +200,7 @@ class Supervisor:
         return FAILED if report is None or (code == FAILED and goodbye) else DIED
 
     def _pids(self) -> set[int]:
-        return {child.pid for child in self._children.values()}
+        return {child.pid for child in self._children}
 
     async def _reap_orphans(self) -> None:
         """Those that we inherited from living workers: when they end, nobody else waits for them."""
@@ -235,13 +260,14 @@ class Supervisor:
 
 
 class _Messages:
-    """Reads which store a worker uses, which only it knows, having loaded the app; and its goodbye.
+    """Reads which store a worker uses, which only it knows, having loaded the app; that it is spent; and its goodbye.
 
     A worker that ends without one was ended by a handler, whatever its exit code.
     """
 
-    def __init__(self, fd: int, started: Callable[[StartReport], None]) -> None:
+    def __init__(self, fd: int, started: Callable[[StartReport], None], spent: asyncio.Event) -> None:
         self._fd = fd
+        self._spent = spent
         self._started = started
         self._text = b""
         self._report: StartReport | None = None
@@ -264,11 +290,14 @@ class _Messages:
             line, _, self._text = self._text.partition(b"\n")
             self._report = StartReport(**json.loads(line))
             self._started(self._report)
+        if self._report is not None and self._text.startswith(SPENT):
+            self._text = self._text.removeprefix(SPENT)
+            self._spent.set()
 
 
 @contextmanager
-def reporting(under: str, report: StartReport) -> Iterator[None]:
-    """In the worker: end with the parent, report to it, and in the end send GOODBYE."""
+def reporting(under: str, report: StartReport) -> Iterator[Callable[[], None]]:
+    """In the worker: end with the parent, report to it, and in the end send GOODBYE. Yields what reports that it is spent."""
     parent, _, fd = under.partition(":")
     os.set_inheritable(int(fd), False)
     processes.die_with_parent(GENTLY, int(parent))
@@ -276,7 +305,7 @@ def reporting(under: str, report: StartReport) -> Iterator[None]:
         os.register_at_fork(after_in_child=parent_pipe.close)  # a fork must not report for the worker
         _send(parent_pipe, json.dumps(asdict(report)).encode() + b"\n")
         try:
-            yield
+            yield lambda: _send(parent_pipe, SPENT)
         finally:
             _send(parent_pipe, GOODBYE)
 

@@ -29,6 +29,7 @@ from unstuck.recovery import processes
 from unstuck.recovery.reaper import Reaper
 from unstuck.stores.shared.urls import describe
 from unstuck.text.durations import Seconds
+from unstuck.worker.dependencies import Dependencies
 from unstuck.worker.execute import Runtime
 from unstuck.worker.forks import no_child_turns_this_loop
 from unstuck.worker.heartbeat import Heartbeat
@@ -46,6 +47,7 @@ from unstuck.worker.store_io import LONGEST_PAUSE, StoreIO
 
 log = logging.getLogger("unstuck.worker")
 
+MOST_JOBS = 1_000_000_000
 FAREWELL = 6.0  # seconds for the last calls to the store of a worker that ends, after its last handler has
 AT_ONCE = 3.0  # the same if it is to end at once
 
@@ -55,7 +57,8 @@ class Worker:
 
     ``burst`` ends it when nothing is due any more; without ``wait_for_limits`` also while a rate or a refusal holds
     jobs back. ``until_idle`` ends it when nothing is left: it waits for retries, delayed jobs and those that other
-    workers run, but not for queues that are paused or halted. ``recovery`` is the reaper's interval, 0 switches it off; by default it is what
+    workers run, but not for queues that are paused or halted. ``max_jobs`` ends it when it has started that many and they
+    have ended; ``spent`` is set when it takes no more. ``recovery`` is the reaper's interval, 0 switches it off; by default it is what
     the queues ask for, or 60 seconds. ``supervised`` says that another process is
     started if this one ends: then it ends when a handler blocks the event loop for longer than a lease.
     """
@@ -70,6 +73,7 @@ class Worker:
         recovery: Seconds | None = None,
         burst: bool = False,
         until_idle: bool = False,
+        max_jobs: int | None = None,
         wait_for_limits: bool = True,
         supervised: bool = False,
     ) -> None:
@@ -77,6 +81,7 @@ class Worker:
             raise ConfigError("burst and until_idle are two ends of a worker: choose one")
         self.app = app
         self._until_idle = until_idle
+        self._max_jobs = None if max_jobs is None else whole("max_jobs", max_jobs, 1, MOST_JOBS)
         self.id = process_id("worker")
         app.import_tasks()
         self._queues = app.policies(queues)
@@ -89,7 +94,7 @@ class Worker:
         self._health.recovery(self.recovery > 0)
         self._wakeup = asyncio.Event()  # something has happened that the loop below should look at
         self._ready = self._stopping = False
-        self._at_once = asyncio.Event()
+        self._at_once, self.spent = asyncio.Event(), asyncio.Event()
         self._last_call = math.inf  # when to wait no longer for the store
         self.halted = ""  # why we stopped by ourselves
         self.stuck = 0  # tasks and threads that did not end when they were cancelled
@@ -108,6 +113,9 @@ class Worker:
             self._wakeup.clear()
             self._slots.start()
             self._slots.share()
+            if self._slots.spent and not self.spent.is_set():
+                log.info("worker %s has started %d jobs and takes no more", self.id, self._max_jobs)
+                self.spent.set()
             wanted = self._store_io.wanted()
             opening = self._limits.next_open() if self._wait_for_limits else None
             if wanted or self._store_io.owed:
@@ -119,8 +127,10 @@ class Worker:
 
     async def _done(self, opening: float | None) -> bool:
         """Whether nothing is left that this worker is to wait for."""
-        if self._held or not (self._burst or self._until_idle):
+        if self._held or not (self._burst or self._until_idle or self.spent.is_set()):
             return False
+        if self.spent.is_set():
+            return True
         if self._burst:
             return opening is None
         try:
@@ -229,12 +239,15 @@ class Worker:
         self._outbox = outbox = Outbox(store)
         self._held = held = HeldLeases(self.id, outbox, wakeup)
         self._limits = limits = RateLimits(store, queues)
-        runners = Runners(self._concurrency, isolation, wakeup)
+        dependencies = Dependencies(self.app.replaced_dependencies)
+        runners = Runners(self._concurrency, isolation, dependencies, wakeup)
         stack.push_async_callback(runners.close)
         runtime = Runtime(runners, limits, held, self.app.middlewares)
         watch = LoopWatch(held, outbox, longest=longest, recovery=recovery > 0, supervised=self._supervised)
         self._heartbeat = heartbeat = Heartbeat(store, self._info, held, every, watch)
-        self._slots = Slots(self._concurrency, tasks, runtime, heartbeat, outbox, self._failed, wakeup)
+        self._slots = Slots(
+            self._concurrency, self._max_jobs, tasks, runtime, heartbeat, outbox, self._failed, wakeup
+        )
         self._leasing = leasing = Leasing(
             store, queues, batch, limits, held, self._slots, wakeup, burst=self._burst
         )

@@ -82,7 +82,7 @@ async def enqueue(ask: Ask, given: New, address: Neo4jAddress) -> list[Enqueued]
         ]
         if again:
             ordered = sorted(again, key=lambda row: row["address"])
-            for number in await ask("enqueue_again", {"again": ordered, "call": births["call"]}):
+            for number in await ask("enqueue_again", {"again": ordered} | births):
                 ref = answers[number].ref
                 answers[number] = Enqueued(*ref, created=True)
     made = [answers[number] for number in range(len(given.jobs))]

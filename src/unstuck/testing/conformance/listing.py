@@ -9,7 +9,7 @@ from unstuck.protocol.errors import ConfigError
 from unstuck.protocol.job import Job, Status
 from unstuck.protocol.operators import Filter
 from unstuck.protocol.outcome import completed, failed
-from unstuck.testing.conformance.given import enqueued, leased, new, one_of_each, trouble
+from unstuck.testing.conformance.given import enqueued, leased, new, one_leased, one_of_each, trouble
 from unstuck.testing.harnesses.harness import Harness
 
 
@@ -68,6 +68,24 @@ async def test_finished_jobs_are_listed_by_their_end(harness: Harness) -> None:
         page = await harness.store.find(which, 2)
         rest = await harness.store.find(which, 2, page.cursor)
         assert [job.id for job in page.jobs + rest.jobs] == newest
+
+
+@pytest.mark.parametrize("status", [None, Status.PENDING])
+async def test_a_job_that_was_started_over_is_listed_as_the_newest(
+    harness: Harness, status: Status | None
+) -> None:
+    job = await one_leased(harness.store, key="k")
+    await harness.store.settle([completed(job.lease)])
+    others = await enqueued(harness.store, 3)
+
+    await harness.store.enqueue([new(key="k", again=True)])
+    later = await enqueued(harness.store, 1)
+
+    first = await harness.store.find(Filter(status=status), 2)
+    rest = await harness.store.find(Filter(status=status), 5, first.cursor)
+    listed = first.jobs + rest.jobs
+    assert [one.ref for one in listed] == [*later, job.ref, *others[::-1]]
+    assert [one.created_at for one in listed] == sorted((one.created_at for one in listed), reverse=True)
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "1.2.3", "-", "1" * 99])

@@ -24,6 +24,7 @@ from unstuck.app.payload import record
 from unstuck.protocol.classify import Class, TaskErrors, classify, failure, unfit
 from unstuck.protocol.errors import ConfigError, Permanent, Snooze
 from unstuck.protocol.job import Category, Failure, Job, NewJob
+from unstuck.worker.dependencies import around
 from unstuck.worker.forks import end_unless, no_child_turns_this_loop
 from unstuck.worker.isolation.wire import pack, receive
 
@@ -201,7 +202,7 @@ def _call(
     if handler.batch:
         [(name, item)] = arguments.items()
         arguments = {name: [item]}
-    if handler.is_async or lifespans:
+    if handler.is_async or lifespans or handler.needs:
         result = asyncio.run(_inside(lifespans, handler, arguments, gate))
     else:
         if gate is not None:
@@ -218,18 +219,27 @@ async def _inside(
     lifespans: Sequence[Lifespan], handler: Handler, arguments: dict[str, Any], gate: Gate | None
 ) -> Any:
     pid = os.getpid()
+
+    async def call(values: dict[str, Any]) -> Any:
+        if gate is not None:
+            await gate.wait_async()
+        if handler.is_async:
+            return await handler.function(**arguments, **values)
+        # In the main thread, where signals can be handled.
+        return handler.answer(handler.function(**arguments, **values))
+
     async with AsyncExitStack() as stack:
         stack.enter_context(no_child_turns_this_loop())
         await enter_lifespans(stack, lifespans)
-        if gate is not None:
-            await gate.wait_async()
         try:
-            if handler.is_async:
-                return await handler.function(**arguments)
-            # In the main thread, where signals can be handled.
-            return handler.answer(handler.function(**arguments))
+            return await around(handler.needs, _at_once, call)
         finally:
             end_unless(pid)
+
+
+async def _at_once(call: Callable[[], Any]) -> Any:
+    """Here, where a call may block."""
+    return call()
 
 
 def _raised(error: BaseException, of_task: TaskErrors = TaskErrors()) -> Raised:  # noqa: B008 - immutable

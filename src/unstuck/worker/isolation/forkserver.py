@@ -64,7 +64,9 @@ class ForkServer:
         self._homes: dict[tuple[str, str, str], Home] = {}
         self._no_main: Exception | None = None
         self._helpers: set[int] = set()  # what the app's code started when it was imported
-        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_reader, self._wake_writer = os.pipe()
+        for end in (self._wake_reader, self._wake_writer):
+            os.set_blocking(end, False)
 
     def prepare(self, process: dict[str, Any]) -> None:
         """Be like the worker's process. What is wrong with its main module is the failure of handlers that live there."""

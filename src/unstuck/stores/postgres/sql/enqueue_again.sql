@@ -1,4 +1,5 @@
--- enqueue_again: start finished jobs over with new content. The fence goes on, so old leases stay refused.
+-- enqueue_again: start finished jobs over with new content, as the newest of all. The fence goes on, so old leases stay
+-- refused.
 WITH new AS (
     SELECT *, clock_timestamp() AS now,
         coalesce(run_at, clock_timestamp()) + make_interval(secs => coalesce(delay, 0)) AS due
@@ -17,7 +18,7 @@ over AS MATERIALIZED (
 ),
 added AS (
     UPDATE {schema}.jobs SET
-        status = 'pending', task = over.task, payload = coalesce(over.payload, 'null'), digest = over.digest, priority = over.priority,
+        seq = DEFAULT, status = 'pending', task = over.task, payload = coalesce(over.payload, 'null'), digest = over.digest, priority = over.priority,
         created_at = over.now, next_earliest_run_at = over.due,
         rank = CASE WHEN over.due <= over.now THEN over.due - make_interval(mins => over.priority) END,
         started_at = NULL, finished_at = NULL, attempt_count = 0, max_attempts = over.max_attempts, crashes = 0,

@@ -1,6 +1,7 @@
--- enqueue_again: start a finished job over with new content. The fence goes on, so old leases stay refused.
+-- enqueue_again: start a finished job over with new content, as the newest of all. The fence goes on, so old leases stay
+-- refused.
 UPDATE job SET
-    status = 'pending', task = :task, payload = :payload, digest = :digest, priority = :priority,
+    seq = (SELECT max(seq) + 1 FROM job), status = 'pending', task = :task, payload = :payload, digest = :digest, priority = :priority,
     created_at = :now, run_at = :run_at, rank = :rank, started_at = NULL, finished_at = NULL,
     attempts = 0, max_attempts = :max_attempts, crashes = 0, max_crashes = :max_crashes,
     stage = NULL, progress = NULL, result = NULL, error = NULL,

@@ -2,7 +2,7 @@
 -- Answers for each whether it was created, and whether its content is the same as that of the job that has its id.
 local KEPT = {'fence', 'told', 'settled'} -- when a job is started over
 
--- What is kept of a finished job that is to be started over, and its number; nil if it is not to be.
+-- What is kept of a finished job that is to be started over; nil if it is not to be.
 local function start_over(q, id, again)
     local finished = state(q, id)
     if not again or finished == 'pending' or finished == 'processing' then
@@ -19,7 +19,7 @@ local function start_over(q, id, again)
     redis.call('ZREM', q.base .. finished, id)
     redis.call('SREM', q.base .. 'unstuck:cancelled', id)
     redis.call('DEL', key)
-    return kept, redis.call('ZSCORE', q.base .. 'unstuck:all', id)
+    return kept
 end
 
 -- Take away what an earlier job of a new one's id has left when its data was lost: by such an entry it would run twice.
@@ -51,9 +51,9 @@ end
 
 local function add(job, number, routine, plain)
     local q, id, priority, lane = queue(job[1]), job[2], job[3], job[8]
-    local key, kept, born = q.base .. id, nil, nil
+    local key, kept = q.base .. id, nil
     if not plain and redis.call('EXISTS', key) == 1 and not gone(q, id) then
-        kept, born = start_over(q, id, job[7])
+        kept = start_over(q, id, job[7])
         if not kept then
             return {0, (redis.call('HGET', key, 'digest') or nil) == job[6] and 1 or 0}
         end
@@ -66,7 +66,7 @@ local function add(job, number, routine, plain)
     if kept and kept[1] then
         redis.call('HSET', key, unpack(kept))
     end
-    gather(q, 'all', born or whole(number), id)
+    gather(q, 'all', whole(number), id) -- one that is started over is as new as the others
     publish(q, 'added', id, 'name', job[10])
     if lane then
         use_lanes(q)
