@@ -62,7 +62,8 @@ async def perform(handler: Handler | None, context: Context, policy: Policy, run
     """Run one job. Raises CancelledError only if the worker itself cancelled it."""
     if handler is None:
         return _unknown(context.job)
-    _log_ignored(handler, context)
+    if context.job.foreign:
+        _log_ignored(handler, context)
     arguments: dict[str, Any] = {}
     if not isolated(handler, context):
         try:
@@ -93,7 +94,8 @@ async def perform_batch(
     items: list[Any] = []
     fit: list[Context] = []
     for context in contexts:
-        _log_ignored(handler, context)
+        if context.job.foreign:
+            _log_ignored(handler, context)
         try:
             items += handler.read(context.job).values()
             fit.append(context)
