@@ -18,6 +18,8 @@ from support.node import NEWEST, installed
 from support.postgres import Postgres
 from support.redis import Redis
 
+from unstuck.protocol.store import Store
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|js|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.*?) ?\|$", re.MULTILINE)
@@ -95,3 +97,21 @@ def marked(file: ast.Module) -> set[str]:
         if ast.unparse(mark.func) == "pytest.mark.node"
         for row in mark.args
     }
+
+
+def test_the_page_about_stores_lists_each_operation_of_the_protocol_in_its_role() -> None:
+    page = (ROOT / "docs/stores.md").read_text()
+    roles = {role.__name__: methods for role in Store.__bases__ if (methods := operations(role))}
+    listed = {
+        role: re.findall(r"`(\w+)`", methods)
+        for role, methods in re.findall(r"^\| `([A-Z]\w+)` \|[^|]*\|([^|]*)\|", page, re.MULTILINE)
+    }
+
+    assert listed == roles
+    everything = [name for methods in roles.values() for name in methods]
+    assert len(everything) <= 25
+    assert f"{len(everything)}, in {'six' if len(roles) == 6 else len(roles)} roles" in page
+
+
+def operations(role: type) -> list[str]:
+    return [name for name, what in vars(role).items() if callable(what) and not name.startswith("_")]

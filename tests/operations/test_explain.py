@@ -219,7 +219,7 @@ async def test_explain_says_whether_a_queue_is_halted_or_paused_or_both(harness:
 
     await harness.store.pause("q", "CRITICAL fix is being deployed")
     told.append(await why(harness.store, ref))
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
     await harness.store.pause("q", "CRITICAL fix is being deployed")
     told.append(await why(harness.store, ref))
 

@@ -148,7 +148,7 @@ async def test_a_halted_queue_is_shown_as_halted_and_as_one_of_which_nothing_is_
     job = await one_leased(harness.store)
     await harness.store.pause("q", "CRITICAL fix is being deployed")
     assert (await served(harness.url))["unstuck_queue_halted", "q"] == 0
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
 
     await harness.store.settle([failed(job.lease, trouble(Category.CRITICAL), halt="CRITICAL: broken")])
 

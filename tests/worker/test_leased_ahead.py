@@ -41,7 +41,7 @@ async def test_a_job_that_was_given_back_before_is_left_to_others_by_a_worker_wi
         await long.options(priority=9).enqueue()
         given_back, fresh = await quick.enqueue(), await quick.enqueue()
         harness.rows("UPDATE job SET settled = 'released', settled_fence = 1 WHERE id = ?", (given_back.id,))
-        await harness.store.resume("default")
+        await harness.store.pause("default", None)
         await running.wait()
 
         async def left() -> bool:
@@ -87,7 +87,7 @@ async def put_in_line(harness: SQLiteHarness, *tasks: Task[..., None]) -> list[H
     await harness.store.pause("default", "to make ready")
     first, *others = [await task.enqueue() for task in tasks]
     harness.rows("UPDATE job SET settled = 'released', settled_fence = 1 WHERE id = ?", (first.id,))
-    await harness.store.resume("default")
+    await harness.store.pause("default", None)
     return [first, *others]
 
 

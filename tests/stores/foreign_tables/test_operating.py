@@ -148,7 +148,7 @@ async def test_a_pause_stops_claims_and_a_limit_bounds_what_runs(shop: Product, 
         await shop.add()
     await store.pause("jobs", "the disk is full")
     assert await taken(store, 5) == []
-    await store.resume("jobs")
+    await store.pause("jobs", None)
 
     share = {"jobs": Share(20.0, 5, 2)}
     found = await asyncio.gather(*(store.lease(share, 5, f"w{number}") for number in range(4)))

@@ -241,7 +241,7 @@ async def test_what_the_previous_release_left_of_a_halt_is_no_reason_of_its_next
     await harness.rows(f"{queue} SET q.paused_at = null, q.paused_why = null")
     of = await counts(harness.store)
     assert (of.paused, of.halted) == (None, None)
-    assert await harness.store.resume("q") is False
+    assert await harness.store.pause("q", None) is False
 
     await harness.rows(f"{queue} SET q.paused_at = timestamp() + 1, q.paused_why = 'by hand'")
     of = await counts(harness.store)

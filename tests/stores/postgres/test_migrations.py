@@ -126,7 +126,7 @@ async def test_halts_of_the_previous_release_are_halts_and_its_pauses_are_pauses
         "paused": ("by hand", None),
         "critical": ("CRITICAL fix is being deployed", None),
     }
-    assert await store.resume("halted")
+    assert await store.pause("halted", None)
     assert await stopped(store, "halted") == (None, None)
 
 
@@ -166,7 +166,7 @@ async def test_the_previous_release_obeys_shows_and_lifts_a_halt(previous: Previ
     assert await previous.ask(RESUME, "q")
     assert await stopped(store) == (None, None)
     assert len(await leased(store)) == 1
-    assert await store.resume("q") is False
+    assert await store.pause("q", None) is False
 
 
 async def test_what_the_previous_release_left_of_a_halt_is_no_reason_of_its_next_pause(

@@ -113,7 +113,7 @@ async def test_bullmqs_dashboard_lists_our_jobs(harness: RedisHarness, bull: Bul
     store = harness.store
     await store.enqueue([ours("good"), ours("bad"), ours("held"), ours("waits"), ours("late", delay=60.0)])
     await store.pause(QUEUE, "for a while")
-    assert await store.resume(QUEUE)
+    assert await store.pause(QUEUE, None)
     good, bad, held = await store.lease({QUEUE: Share(60.0, 3)}, 3, "w")
     await store.heartbeat(WorkerInfo(id="w"), [Beat(held.lease, 60.0, progress=40)])
     failure = Failure(category=Category.PERMANENT, code="no", message="it is bad", stack="Trace")

@@ -76,7 +76,7 @@ async def test_an_outcome_that_was_refused_leaves_no_event(harness: Harness) -> 
 
 async def test_pauses_are_events_of_the_queue(harness: Harness) -> None:
     await harness.store.pause("q", "why not")
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
 
     events = await harness.store.events()
     assert [(event.type, event.queue, event.job) for event in events] == [
