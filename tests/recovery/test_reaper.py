@@ -16,9 +16,9 @@ from unstuck import ConfigError, Status, StoreUnavailable
 from unstuck.protocol.availability import Availability
 from unstuck.protocol.fleet import WorkerInfo
 from unstuck.protocol.foreign import Reaped
-from unstuck.protocol.judge import judge
 from unstuck.protocol.leases import Reclaimed, Recovery, Share
 from unstuck.protocol.outcome import Settled
+from unstuck.protocol.retry import judge
 from unstuck.protocol.store import Store
 from unstuck.recovery import processes
 from unstuck.recovery import reaper as module

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from unstuck.protocol.job import Category, Ending, Failure, Job, Status
-from unstuck.protocol.judge import judge
+from unstuck.protocol.retry import judge
 
 HEARD = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 ENDED = datetime(2026, 5, 4, 3, 2, 21, tzinfo=UTC)

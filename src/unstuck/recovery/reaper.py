@@ -19,9 +19,9 @@ from unstuck.protocol.errors import ConfigError, StoreError
 from unstuck.protocol.foreign import ForeignTables, Judge, Reaped
 from unstuck.protocol.ids import process_id, reaper_of
 from unstuck.protocol.job import Ending, Job
-from unstuck.protocol.judge import judge
 from unstuck.protocol.leases import GRACE, Recovery
 from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.protocol.retry import judge
 from unstuck.protocol.store import Leases, Store
 from unstuck.recovery.clock_steps import bring_forward
 from unstuck.recovery.processes import is_gone

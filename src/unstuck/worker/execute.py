@@ -22,9 +22,8 @@ from unstuck.config.policy import Policy
 from unstuck.protocol.classify import Class, Refusal, classify, failure, unfit
 from unstuck.protocol.errors import Snooze
 from unstuck.protocol.job import Category, Failure, Job
-from unstuck.protocol.judge import judge_child
 from unstuck.protocol.outcome import Outcome, completed, released
-from unstuck.protocol.retry import fate
+from unstuck.protocol.retry import fate, judge_child
 from unstuck.recovery.reports import log_failure
 from unstuck.worker.held_leases import HeldLeases
 from unstuck.worker.isolation.child import Remote

@@ -12,8 +12,8 @@ from support.work import burst
 
 from unstuck import ConfigError, Layout, Reaper, SchemaError, Terms, Unstuck, open_store
 from unstuck.protocol.availability import Availability
-from unstuck.protocol.judge import judge
 from unstuck.protocol.leases import Share
+from unstuck.protocol.retry import judge
 from unstuck.stores import open_tables
 
 pytestmark = pytest.mark.anyio
