@@ -40,13 +40,12 @@ async def harness(neo4j_server: Neo4j) -> AsyncIterator[Neo4jHarness]:
 async def proxy(neo4j_server: Neo4j) -> AsyncIterator[Proxy]:
     async with Proxy("127.0.0.1", neo4j_server.port) as proxy:
         yield proxy
-        proxy.heal()
 
 
 @pytest.fixture
-async def store(harness: Neo4jHarness, neo4j_server: Neo4j, proxy: Proxy) -> AsyncIterator[Store]:
+async def store(harness: Neo4jHarness, proxy: Proxy) -> AsyncIterator[Store]:
     """The harness's store, seen through the proxy."""
-    async with open_store(harness.url.replace(f":{neo4j_server.port}/", f":{proxy.port}/")) as store:
+    async with open_store(proxy.through(harness.url)) as store:
         yield store
 
 

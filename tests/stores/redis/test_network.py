@@ -38,13 +38,12 @@ async def harness(redis_server: Redis) -> AsyncIterator[RedisHarness]:
 async def proxy(redis_server: Redis) -> AsyncIterator[Proxy]:
     async with Proxy("127.0.0.1", redis_server.port) as proxy:
         yield proxy
-        proxy.heal()
 
 
 @pytest.fixture
-def far(harness: RedisHarness, redis_server: Redis, proxy: Proxy) -> str:
+def far(harness: RedisHarness, proxy: Proxy) -> str:
     """The harness's store, seen through the proxy."""
-    return harness.url.replace(f":{redis_server.port}/", f":{proxy.port}/")
+    return proxy.through(harness.url)
 
 
 @pytest.fixture
