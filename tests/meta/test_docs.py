@@ -65,7 +65,7 @@ def run(argv: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_the_first_example_says_what_it_promises(tmp_path: Path) -> None:
+def test_the_first_example_prints_what_it_promises(tmp_path: Path) -> None:
     [first, *_] = BLOCK.findall((ROOT / "README.md").read_text())
 
     assert run([sys.executable, "-c", first[1]], tmp_path) == "Hello, Ann!\n"

@@ -188,7 +188,7 @@ async def test_events_of_many_at_once_are_numbered_without_a_gap(harness: Neo4jH
     assert numbers == list(range(numbers[0], numbers[0] + 40))
 
 
-async def test_counters_that_are_put_together_say_what_they_said_before(
+async def test_counters_that_are_put_together_add_up_to_what_they_were_before(
     harness: Neo4jHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(neo4j_store, "MANY_PIECES", 3)

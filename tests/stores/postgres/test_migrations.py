@@ -250,7 +250,7 @@ async def test_a_user_without_rights_to_create_can_work_on_a_schema_that_is_up_t
         assert await broken_rules(store) == []
 
 
-async def test_a_user_without_rights_to_create_is_told_to_have_init_run(plain: str) -> None:
+async def test_the_error_of_a_user_without_rights_to_create_asks_for_init(plain: str) -> None:
     url = plain.partition("schema=")[0] + "schema=not_there"
     async with open_store(url) as store:
         with pytest.raises(SchemaError, match=r"'not_there'.*unstuck init"):

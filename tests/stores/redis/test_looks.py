@@ -52,7 +52,7 @@ async def test_nodes_getters_and_listeners_see_our_jobs_as_they_are(
 
 
 @pytest.mark.accepts("MQ-043")
-async def test_nodes_getters_tell_how_our_jobs_ended(harness: RedisHarness, bull: Bull) -> None:
+async def test_nodes_getters_report_how_our_jobs_ended(harness: RedisHarness, bull: Bull) -> None:
     store = harness.store
     await store.enqueue([ours("good"), ours("bad", max_attempts=1)])
     jobs = {job.task: job for job in await store.lease({QUEUE: Share(60.0, 2)}, 2, "w")}

@@ -192,7 +192,7 @@ async def test_a_server_without_tls_that_is_taken_for_one_with_it_leads_to_the_c
 
 
 @pytest.mark.parametrize("options", ["ssl_ca_certs=@wrong.pem", "", "ssl_ca_certs=@server.key"])
-async def test_certificates_that_do_not_fit_are_settings_to_be_mended(secured: Secured, options: str) -> None:
+async def test_certificates_that_do_not_fit_are_settings_to_be_fixed(secured: Secured, options: str) -> None:
     with pytest.raises(ConfigError, match="ssl_ca_certs in the store's URL names"):
         async with open_store(secured.safely(options)):
             pass

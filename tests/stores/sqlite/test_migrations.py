@@ -161,7 +161,9 @@ async def test_a_pause_by_the_previous_release_leaves_a_halt(previous: Previous,
         assert await stopped(store) == ("by hand", WHY)
 
 
-async def test_a_file_that_is_not_migrated_yet_says_what_to_do(previous: Previous, file: Path) -> None:
+async def test_the_error_about_a_file_that_is_not_migrated_yet_names_the_next_step(
+    previous: Previous, file: Path
+) -> None:
     async with open_store(f"sqlite:///{file}") as store:
         with pytest.raises(SchemaError, match=r"halted_at.*unstuck init"):
             await store.count()

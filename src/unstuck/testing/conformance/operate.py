@@ -120,7 +120,7 @@ async def test_a_pause_does_not_touch_what_runs(harness: Harness) -> None:
     assert await leased(harness.store) == []
 
 
-async def test_counts_tell_delayed_expired_and_recovered_apart(harness: Harness) -> None:
+async def test_counts_separate_delayed_expired_and_recovered(harness: Harness) -> None:
     await enqueued(harness.store, 1, delay=3600.0)
     job = await one_leased(harness.store, seconds=10.0)
     assert (await counts(harness.store)).expired == 0

@@ -96,7 +96,7 @@ async def test_an_empty_release_asks_the_store_nothing(harness: Harness) -> None
     assert await harness.store.settle([]) == []
 
 
-async def test_own_foreign_unknown_and_repeated_ids_are_told_apart(harness: Harness) -> None:
+async def test_own_foreign_unknown_and_repeated_ids_are_distinguished(harness: Harness) -> None:
     await enqueued(harness.store, 2)
     [mine] = await leased(harness.store, owner="a")
     [theirs] = await leased(harness.store, owner="b")
