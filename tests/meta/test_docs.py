@@ -115,3 +115,22 @@ def test_the_page_about_stores_lists_each_operation_of_the_protocol_in_its_role(
 
 def operations(role: type) -> list[str]:
     return [name for name, what in vars(role).items() if callable(what) and not name.startswith("_")]
+
+
+def test_the_architecture_names_every_module_and_no_file_that_is_gone() -> None:
+    """Modules of foreign tables are in the README of their folder; of some folders the name is enough."""
+    source = ROOT / "src/unstuck"
+    page = (ROOT / "docs/architecture.md").read_text()
+    foreign = (source / "stores/postgres/foreign/README.md").read_text()
+
+    for module in sorted(source.rglob("*.py")):
+        whole = {"conformance", "harnesses", "demo", "django"} & {*module.parts}
+        if module.name == "__init__.py" or whole:
+            assert not whole or any(f"`{folder}/`" in page for folder in whole), f"{whole} is not named"
+            continue
+        text = foreign if module.parent.name == "foreign" else page
+        assert re.search(rf"\b{module.name}\b", text), f"{module.relative_to(source)} is not named"
+    for named in set(re.findall(r"`([\w/]+\.(?:py|sql|lua|cypher))`", page)):
+        assert (ROOT / named).exists() or any(source.rglob(named)), f"{named} is gone"
+    for folder in (one for one in source.iterdir() if one.is_dir() and one.name != "__pycache__"):
+        assert f"| `{folder.name}/` |" in page, f"{folder.name}/ is not in the table of packages"
