@@ -219,7 +219,7 @@ class Reaper:
                 log_alert(outcome)
             self.troubles = reaped.troubles
         self._next_end = min((end for end in ends if end is not None), default=None)
-        # ``next_end`` does not tell when a lease runs out that has ended and is spared.
+        # ``next_end`` does not show when a lease runs out that has ended and is spared.
         self._spared = any(span.until < SPARED_FOR for span in seen.blind)
         self._availability.recovered()
         self.scan_ms = round((time.monotonic() - started) * 1000, 3)

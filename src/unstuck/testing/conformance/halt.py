@@ -33,7 +33,7 @@ def exhausted(job: Job) -> Outcome:
 
 
 async def paused(store: Store) -> list[tuple[str, str | None, object]]:
-    """Which pauses were told of: queue, job and details."""
+    """Which pauses were logged: queue, job and details."""
     events = await store.events()
     return [(event.queue, event.job, event.data["details"]) for event in events if event.type == "paused"]
 
@@ -212,13 +212,13 @@ async def test_no_other_worker_slips_in_between(harness: Harness) -> None:
     job = await one_leased(harness.store)
     await enqueued(harness.store, 1000)
     stores = [await harness.another() for _ in range(3)]
-    told = asyncio.Event()
+    done = asyncio.Event()
 
     async def work(store: Store) -> int:
         """How many jobs were leased by calls that began after the outcome was answered."""
         after = 0
         while True:
-            late = told.is_set()
+            late = done.is_set()
             jobs = await leased(store, 1)
             after += late * len(jobs)
             if late:
@@ -226,6 +226,6 @@ async def test_no_other_worker_slips_in_between(harness: Harness) -> None:
 
     workers = [asyncio.create_task(work(store)) for store in stores]
     await harness.store.settle([critical(job)])
-    told.set()
+    done.set()
 
     assert sum(await asyncio.gather(*workers)) == 0

@@ -1,4 +1,4 @@
-"""heartbeat: renews what is held, and tells what is not."""
+"""heartbeat: renews what is held, and reports what is not."""
 
 from __future__ import annotations
 

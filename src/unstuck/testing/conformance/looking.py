@@ -55,7 +55,7 @@ async def test_explain_names_which_limit_keeps_a_job_waiting(harness: Harness) -
     answer = await why(harness.store, ref)
     assert answer.startswith("Queue 'q' is rate limited (2 in 60 s) for another ")
     await harness.store.give_back("q", close_for=300.0)
-    assert "for another 5 min: a handler was told to wait so long" in await why(harness.store, ref)
+    assert "for another 5 min: a handler was asked to wait so long" in await why(harness.store, ref)
 
     await alive(harness.store, limits={"q": {"limit": 1}})
     await enqueued(harness.store, priority=9)

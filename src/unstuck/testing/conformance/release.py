@@ -1,4 +1,4 @@
-"""release: a lease goes back unspent, to whoever asks next."""
+"""release: a lease goes back unspent, to the next caller that asks."""
 
 from __future__ import annotations
 
