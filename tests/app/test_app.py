@@ -118,7 +118,7 @@ async def test_a_task_called_directly_is_just_the_function() -> None:
     assert app.task(name="sum")(add)(1, b=2) == 3
 
 
-async def test_a_job_is_stored_with_all_that_its_task_says(app: Unstuck) -> None:
+async def test_a_job_is_stored_with_all_options_of_its_task(app: Unstuck) -> None:
     task = app.task(
         queue="mail", retry=Retry(attempts=7, backoff=(5.0,)), max_crashes=9, lapse_backoff=(3.0,)
     )(send)
@@ -211,7 +211,7 @@ async def test_a_handle_raises_what_its_job_failed_of(app: Unstuck) -> None:
     assert (caught.value.job, caught.value.failure.code) == (handle.id, "missing")
 
 
-async def test_a_cancelled_job_has_failed_and_says_why(app: Unstuck) -> None:
+async def test_a_cancelled_job_has_failed_and_gives_the_reason(app: Unstuck) -> None:
     handle = await app.task(send).enqueue("ann")
 
     assert [await handle.cancel(), await handle.cancel()] == [True, False]

@@ -126,7 +126,9 @@ async def test_a_retry_of_many_dead_letters_comes_in_bounded_steps(harness: SQLi
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, object(), "\ud800", "x" * 2_000_000])
-async def test_progress_that_cannot_be_said_is_refused_where_it_is_said(app: Unstuck, value: Any) -> None:
+async def test_progress_that_cannot_be_stored_is_refused_where_it_is_reported(
+    app: Unstuck, value: Any
+) -> None:
     @app.task
     async def work() -> str:
         current_job().progress(0.5)
@@ -146,7 +148,7 @@ class Speechless(Exception):
 
 
 @pytest.mark.parametrize("error", [Speechless(), Permanent("x" * 20_000_000)], ids=["speechless", "endless"])
-async def test_an_exception_that_says_nothing_or_too_much_is_stored_in_short(
+async def test_an_exception_with_no_text_or_too_much_is_stored_in_short(
     app: Unstuck, error: Exception
 ) -> None:
     @app.task(retry=1)
@@ -191,7 +193,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_cancelled_in_the_store
     assert (job.cancelled, job.result) == (True, None)
 
 
-async def test_a_worker_whose_code_cannot_be_imported_says_so_and_touches_no_job(
+async def test_a_worker_whose_code_cannot_be_imported_reports_it_and_touches_no_job(
     harness: SQLiteHarness, tmp_path: Path
 ) -> None:
     (tmp_path / "lacking.py").write_text("import a_module_that_is_not_there\n")
@@ -214,7 +216,7 @@ async def test_a_worker_whose_code_cannot_be_imported_says_so_and_touches_no_job
 
 
 @pytest.mark.accepts("MQ-044")
-async def test_whoever_is_interested_can_follow_how_jobs_end(tmp_path: Path) -> None:
+async def test_anybody_can_follow_how_jobs_end(tmp_path: Path) -> None:
     async with SQLiteHarness(tmp_path, "?events=all") as harness, Unstuck(harness.url) as app:
 
         @app.task(retry=1)

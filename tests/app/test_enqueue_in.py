@@ -196,7 +196,9 @@ async def test_what_is_rolled_back_wakes_nobody(app: Unstuck, shop: str) -> None
     assert heard == ["mail"]
 
 
-async def test_all_stores_of_a_process_ring_at_most_once_in_ten_milliseconds(app: Unstuck, shop: str) -> None:
+async def test_all_stores_of_a_process_notify_at_most_once_in_ten_milliseconds(
+    app: Unstuck, shop: str
+) -> None:
     task: Task[[], None] = app.task(name="t", queue="mail")(lambda: None)
     heard: list[str] = []
     listener = await asyncpg.connect(shop)
@@ -325,7 +327,7 @@ async def test_a_connection_to_something_else_is_refused(
     pg18.drop_database(elsewhere)
 
 
-async def test_a_store_that_cannot_join_says_which_can(tmp_path: Any, shop: str) -> None:
+async def test_a_store_that_cannot_join_names_which_can(tmp_path: Any, shop: str) -> None:
     async with Unstuck(f"sqlite:///{tmp_path}/jobs.db") as app:
         task: Task[[], None] = app.task(name="t")(lambda: None)
         with psycopg.connect(shop) as connection:

@@ -195,7 +195,7 @@ async def test_a_lifespan_that_fails_ends_the_worker_with_its_error_and_no_job_i
 
 
 @pytest.mark.filterwarnings("error")
-async def test_a_lifespan_that_is_no_context_manager_is_told_with_its_name_and_what_to_write(
+async def test_a_lifespan_that_is_no_context_manager_is_reported_with_its_name_and_what_to_write(
     app: Unstuck,
 ) -> None:
     @app.task
@@ -214,7 +214,7 @@ async def test_a_lifespan_that_is_no_context_manager_is_told_with_its_name_and_w
             await burst(app)
 
 
-async def test_what_a_handler_says_inside_a_middleware_belongs_to_its_job(app: Unstuck) -> None:
+async def test_what_a_handler_reports_inside_a_middleware_belongs_to_its_job(app: Unstuck) -> None:
     @app.middleware
     async def tell(job: Context, call_next: Next) -> Any:
         job.progress("begun")

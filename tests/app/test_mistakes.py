@@ -103,7 +103,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("mistake", "told"), MISTAKES, ids=[told[:40] for _, told in MISTAKES])
-def test_a_mistake_is_told_where_it_is_made(
+def test_a_mistake_is_reported_where_it_is_made(
     mistake: Callable[[], object], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for each in (app, anything):
@@ -154,7 +154,7 @@ def test_jobs_are_kept_for_ever_by_the_word_that_a_file_has_for_it() -> None:
     assert app.queues["q"].retention is None
 
 
-def test_an_argument_that_is_missing_and_one_that_is_misspelt_are_both_told() -> None:
+def test_an_argument_that_is_missing_and_one_that_is_misspelt_are_both_reported() -> None:
     with pytest.raises(
         PayloadError, match=r"missing a required argument: 'to', and there is no 'too'; it takes"
     ):
@@ -163,7 +163,7 @@ def test_an_argument_that_is_missing_and_one_that_is_misspelt_are_both_told() ->
         send.enqueue_sync("ann", too="bob")  # type: ignore[call-arg]
 
 
-def test_a_handler_that_is_called_directly_is_told_how_to_be_tested() -> None:
+def test_the_error_of_a_handler_that_is_called_directly_names_how_to_test_it() -> None:
     with pytest.raises(UnstuckError, match=r"no job runs here: .*; in a test, unstuck\.testing\.inline runs"):
         current_job()
 
@@ -177,7 +177,7 @@ class Refused(Exception):
     [(Refused("slow down"), "rate limited for 60.0 s"), (QuotaExhausted("pay"), "queue default is paused")],
     ids=["rate", "quota"],
 )
-async def test_a_batch_that_is_refused_is_told_once(
+async def test_a_batch_that_is_refused_is_reported_once(
     app: Unstuck, harness: SQLiteHarness, caplog: pytest.LogCaptureFixture, error: Exception, line: str
 ) -> None:
     calls: list[int] = []
@@ -197,7 +197,7 @@ async def test_a_batch_that_is_refused_is_told_once(
     assert (await counts(harness.store, "default")).pending == 30
 
 
-def test_what_is_not_said_of_retries_and_rates_is_what_the_docs_say() -> None:
+def test_what_is_not_set_for_retries_and_rates_is_the_default_of_the_docs() -> None:
     assert (Retry().attempts, Retry().backoff, Rate(1).per) == (3, (1.0, 2.0, 4.0), 60.0)
 
 

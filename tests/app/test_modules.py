@@ -70,7 +70,7 @@ def test_the_command_finds_them_too(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
-def test_a_worker_is_told_of_further_modules_on_the_command_line(folder: Path, processes: str) -> None:
+def test_a_worker_is_given_further_modules_on_the_command_line(folder: Path, processes: str) -> None:
     for name in ("bread", "cake"):
         text = BREAD.replace("bakery_app", "bakery_bare").replace("def bake", f"def bake_{name}")
         (folder / f"bakery_{name}.py").write_text(text)
@@ -92,7 +92,7 @@ def test_a_worker_is_told_of_further_modules_on_the_command_line(folder: Path, p
         assert '"status": "completed"' in unstuck(folder, "job", id_, "--json", store=store).stdout
 
 
-def test_an_app_without_tasks_says_how_it_gets_some(folder: Path) -> None:
+def test_the_error_of_an_app_without_tasks_names_how_it_gets_some(folder: Path) -> None:
     told = unstuck(folder, "worker", "bakery_bare:app", "--processes", "0").stderr
 
     assert "this app has no tasks: register one with @app.task, or name the modules that do, by " in told

@@ -112,7 +112,7 @@ def test_a_task_without_parameters_has_an_empty_payload() -> None:
     assert arguments.unpack({}) == arguments.unpack(None) == {}
 
 
-def test_parameters_without_annotations_take_what_json_can_say() -> None:
+def test_parameters_without_annotations_take_what_json_can_represent() -> None:
     arguments = Arguments(lambda a, b=None: None, "loose")
 
     assert there_and_back(arguments, {"x": [1, "y", None]}) == {"a": {"x": [1, "y", None]}, "b": None}
@@ -154,7 +154,7 @@ def test_numbers_as_keys_come_back_as_numbers(hint: Any, value: Any) -> None:
 
 
 @given(JSON)
-def test_whatever_json_can_say_comes_back_equal(value: Any) -> None:
+def test_whatever_json_can_represent_comes_back_equal(value: Any) -> None:
     arguments = taking(Any)
 
     back = there_and_back(arguments, value)["value"]
@@ -280,7 +280,7 @@ def test_an_annotation_that_cannot_be_understood_is_refused_at_registration(hint
         ({(1, 2): 3}, "a value of type 'tuple' cannot be written as JSON"),
     ],
 )
-def test_what_json_cannot_say_is_refused_with_the_reason(value: Any, said: str) -> None:
+def test_what_json_cannot_represent_is_refused_with_the_reason(value: Any, said: str) -> None:
     told = refusal(taking(Any), value)
 
     assert told.startswith("task 'shop.send': ")

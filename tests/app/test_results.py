@@ -59,7 +59,7 @@ def unsaid():  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("function", [one, several, model, numbered, indistinct, anything, unsaid])
-async def test_a_result_comes_back_as_the_handler_says_it_returns_it(
+async def test_a_result_comes_back_as_the_type_that_the_handler_returns(
     app: Unstuck, function: Callable[[], Any]
 ) -> None:
     handle = await app.task(function).enqueue()
@@ -84,7 +84,7 @@ async def test_each_answer_of_a_batch_comes_back_as_one_of_its_kind(app: Unstuck
         await bad.result(timeout=10)
 
 
-async def test_a_result_that_is_not_what_was_promised_is_told_and_can_be_read_all_the_same(
+async def test_a_result_that_is_not_what_was_promised_is_reported_and_can_be_read_all_the_same(
     app: Unstuck,
 ) -> None:
     @app.task

@@ -222,7 +222,7 @@ async def test_a_schedule_never_seen_before_owes_nothing(harness: SQLiteHarness)
 
 
 @pytest.mark.parametrize(("catch_up", "fired"), [("last", 1), ("all", 5), ("none", 0)])
-async def test_missed_slots_are_caught_up_with_as_the_schedule_says(
+async def test_missed_slots_are_caught_up_with_as_the_schedule_asks_for(
     harness: SQLiteHarness, catch_up: str, fired: int
 ) -> None:
     hourly = schedule(every=HOUR, catch_up=catch_up)
@@ -269,7 +269,7 @@ def test_of_missed_slots_one_is_caught_up_unless_a_younger_one_fires_anyway() ->
     assert secondly.due(noon - HOUR, noon) == secondly.slots(noon - minute - timedelta(milliseconds=1), noon)
 
 
-async def test_the_job_is_as_the_call_says_with_a_key_of_its_slot(harness: SQLiteHarness) -> None:
+async def test_the_job_is_as_the_call_made_it_with_a_key_of_its_slot(harness: SQLiteHarness) -> None:
     call: Call[None] = Call(new(payload={"n": 1}, priority=3, lane="ann", max_attempts=7))
     await missed(harness.store, 2)
 
@@ -388,7 +388,7 @@ async def test_a_schedule_that_cannot_fire_does_not_hold_up_the_others(
     assert pause <= 2.0
 
 
-async def test_a_schedule_that_fired_for_the_future_begins_again_now_and_says_so(
+async def test_a_schedule_that_fired_for_the_future_begins_again_now_and_logs_it(
     harness: SQLiteHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     await missed(harness.store, -24)  # by a clock that was a day ahead

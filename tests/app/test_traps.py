@@ -52,7 +52,9 @@ def waiting(app: Unstuck, **how: Any) -> dict[str, Callable[[], Any]]:
 
 
 @pytest.mark.parametrize("kind", ["loop", "thread", "task"])
-async def test_a_handler_that_waits_for_another_job_is_told_the_way_out(app: Unstuck, kind: str) -> None:
+async def test_the_error_of_a_handler_that_waits_for_another_job_names_the_way_out(
+    app: Unstuck, kind: str
+) -> None:
     handle = await app.task(retry=5)(waiting(app)[kind]).enqueue()
 
     await burst(app)
@@ -103,7 +105,7 @@ async def test_so_are_a_middleware_and_a_dependency(app: Unstuck) -> None:
 
 
 @pytest.mark.parametrize("kind", ["loop", "thread", "task"])
-async def test_it_may_wait_if_it_says_so(app: Unstuck, kind: str) -> None:
+async def test_it_may_wait_if_it_asks_for_it(app: Unstuck, kind: str) -> None:
     handle = await app.task(waiting(app, allow_wait=True)[kind]).enqueue()
 
     async with at_work(app):

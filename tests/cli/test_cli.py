@@ -35,7 +35,7 @@ def test_enqueue_prints_the_id_of_the_new_job(run: Command) -> None:
     assert told | {"id": "…"} == {"queue": "default", "id": "…", "created": True, "same_content": True}
 
 
-def test_enqueue_says_that_a_key_is_taken(run: Command) -> None:
+def test_enqueue_reports_that_a_key_is_taken(run: Command) -> None:
     first, same, other = (
         run("enqueue", "send", payload, "--key", "k") for payload in ('{"n": 1}', '{"n":1}', '{"n": 2}')
     )
@@ -134,7 +134,7 @@ def test_jobs_lists_what_is_asked_for_page_by_page(run: Command) -> None:
 
 
 @pytest.mark.accepts("EMB-001")
-def test_a_worker_runs_what_is_due_and_the_other_verbs_tell_of_it(run: Command) -> None:
+def test_a_worker_runs_what_is_due_and_the_other_verbs_report_it(run: Command) -> None:
     done = said(run("enqueue", "send", '{"to": "ann"}', "--queue", "mail", "--json"))["id"]
     failed = said(run("enqueue", "fail", "--json"))["id"]
 
@@ -158,7 +158,7 @@ def test_a_worker_runs_what_is_due_and_the_other_verbs_tell_of_it(run: Command) 
     assert "\x1b" not in worker.stderr + why
 
 
-def test_a_worker_uses_the_store_of_its_app_unless_told_otherwise(run: Command, tmp_path: Path) -> None:
+def test_a_worker_uses_the_store_of_its_app_unless_another_is_named(run: Command, tmp_path: Path) -> None:
     answer = run("worker", "tasks:app", "--burst", store=None)
 
     assert answer.returncode == 0
@@ -359,7 +359,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
 
 
 @pytest.mark.parametrize(("args", "thing"), WRONG, ids=[ascii(" ".join(args))[1:50] for args, _ in WRONG])
-def test_wrong_input_is_told_in_one_line_that_names_it(
+def test_wrong_input_is_reported_in_one_line_that_names_it(
     args: list[str], thing: str, wrong: dict[str, Answer]
 ) -> None:
     answer = wrong[repr(args)]
@@ -379,7 +379,7 @@ def test_an_option_that_help_does_not_show_is_not_suggested(run: Command) -> Non
     assert "--burst" in run("worker", "--burts").stderr
 
 
-def test_without_a_store_a_verb_says_how_to_name_one(run: Command) -> None:
+def test_without_a_store_a_verb_shows_how_to_name_one(run: Command) -> None:
     answer = run("status", store=None)
 
     assert (answer.returncode, answer.stdout) == (2, "")

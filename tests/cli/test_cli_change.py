@@ -47,7 +47,7 @@ def test_dead_letters_are_listed_with_their_cause(run: Command, ids: list[str]) 
     assert run("dead", "--queue", "mail", "--json").stdout.count('"id"') == 0
 
 
-def test_many_are_changed_only_after_it_was_said_how_many(run: Command, ids: list[str]) -> None:
+def test_many_are_changed_only_after_their_number_was_shown(run: Command, ids: list[str]) -> None:
     refused(run("retry"), "no job is named", "--all")
     refused(run("retry", "--all"), "2 jobs would be retried", "--yes", "--dry-run")
     assert said(run("retry", "--all", "--dry-run", "--json")) == {"would_be_retried": 2}
@@ -136,7 +136,7 @@ def test_old_jobs_are_deleted_and_waiting_ones_never(run: Command, ids: list[str
     assert statuses(run) == {"mail pending": 3}
 
 
-def test_pause_and_resume_and_what_explain_says(run: Command, ids: list[str]) -> None:
+def test_pause_and_resume_and_what_explain_shows(run: Command, ids: list[str]) -> None:
     assert run("pause", "mail", "--why", "the provider is down").returncode == 0
     told = said(run("explain", ids[0], "--json"))
     assert told["explain"].startswith("Queue 'mail' is paused: the provider is down.")
@@ -166,7 +166,7 @@ def test_a_queue_whose_jobs_are_gone_or_that_only_a_worker_knows_is_known(
     assert run("pause", "press").returncode == 0
 
 
-def test_whoever_looks_for_jobs_of_a_misspelt_queue_is_told(run: Command, ids: list[str]) -> None:
+def test_a_misspelt_queue_is_reported_when_its_jobs_are_looked_for(run: Command, ids: list[str]) -> None:
     for verb in ("jobs", "dead"):
         answer = run(verb, "--queue", "mial", "--json")
 

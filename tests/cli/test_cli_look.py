@@ -71,7 +71,7 @@ def test_the_doctor_finds_nothing_wrong_with_a_healthy_store(run: Command) -> No
     assert "schema version" in run("doctor", STORE, store=None).stdout
 
 
-def test_the_doctor_says_what_is_stuck_and_what_to_do(run: Command, tmp_path: Path) -> None:
+def test_the_doctor_names_what_is_stuck_and_the_next_step(run: Command, tmp_path: Path) -> None:
     async def trouble(store: Store) -> None:
         await store.enqueue(
             [
@@ -109,7 +109,7 @@ def test_the_doctor_says_what_is_stuck_and_what_to_do(run: Command, tmp_path: Pa
         assert answer.stdout.endswith(f"these commands mean this store: --store {STORE}\n")
 
 
-def test_the_doctor_tells_what_is_wrong_with_the_file(run: Command, tmp_path: Path) -> None:
+def test_the_doctor_reports_what_is_wrong_with_the_file(run: Command, tmp_path: Path) -> None:
     run("init")
     (tmp_path / "jobs.db").chmod(0o644)
     answer = run("doctor", "--json")
@@ -323,7 +323,7 @@ def test_top_in_a_real_terminal(run: Command, tmp_path: Path) -> None:
         subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
 
 
-def test_reload_starts_anew_when_the_code_changes_and_waits_while_it_is_broken(tmp_path: Path) -> None:
+def test_reload_starts_again_when_the_code_changes_and_waits_while_it_is_broken(tmp_path: Path) -> None:
     code = TASKS.replace("elsewhere.db", "jobs.db")
     (tmp_path / "tasks.py").write_text(code)
     argv = [COMMAND, "worker", "tasks:app", "--reload", "--queue", "mail"]

@@ -30,7 +30,7 @@ VERBS = [
     ],
     ids=["never made", "newer"],
 )
-def test_a_schema_that_does_not_fit_is_told_in_one_line_and_left_alone(
+def test_a_schema_that_does_not_fit_is_reported_in_one_line_and_left_alone(
     run: Command, tmp_path: Path, sql: str, told: str
 ) -> None:
     file = tmp_path / "jobs.db"
@@ -96,7 +96,7 @@ def test_the_store_that_the_file_of_the_folder_names_is_meant(run: Command, tmp_
     assert "unstuck.toml is not valid TOML" in run("status", store=None).stderr
 
 
-def test_it_is_said_which_store_is_used_where_two_are_named(run: Command, tmp_path: Path) -> None:
+def test_the_store_that_is_used_is_named_where_there_are_two(run: Command, tmp_path: Path) -> None:
     (tmp_path / "unstuck.toml").write_text('store = "sqlite:///theirs.db"')
     run("init", store="sqlite:///mine.db")
 

@@ -34,7 +34,7 @@ def refusal(environ: dict[str, str] | None = None, path: Path | None = None, **a
     return str(caught.value)
 
 
-def test_without_anything_said_the_defaults_hold() -> None:
+def test_without_any_setting_the_defaults_hold() -> None:
     assert load(None, {}) == Settings(
         store=None, app=None, processes=1, concurrency=10, grace=30.0, recovery=None, log_level="INFO",
         metrics_port=None, queues={},
@@ -99,7 +99,7 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(name: str) -> None:
     assert load(None, {name: " "}, reaping=True) == Settings()
 
 
-def test_the_environment_says_in_one_line_what_it_overrides(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_shows_what_the_environment_overrides(caplog: pytest.LogCaptureFixture) -> None:
     write('store = "sqlite:///a.db?events=all"\n[worker]\nconcurrency = 20\ngrace = 5\nprocesses = 2\n')
     environ = {"UNSTUCK_STORE": "sqlite:///b.db", "UNSTUCK_CONCURRENCY": "30", "UNSTUCK_GRACE": "5.0"}
     with caplog.at_level(logging.INFO, "unstuck.settings"):
@@ -114,7 +114,7 @@ def test_the_environment_says_in_one_line_what_it_overrides(caplog: pytest.LogCa
     ]
 
 
-def test_no_secret_is_told_of_what_is_wrong() -> None:
+def test_no_secret_is_shown_in_what_is_wrong() -> None:
     write(f'store = "postgres://ann:{CANARY}@host/db"\napp = "postgres://ann:{CANARY}@host/db"')
     told = refusal(
         {
@@ -127,7 +127,7 @@ def test_no_secret_is_told_of_what_is_wrong() -> None:
     assert CANARY not in told
 
 
-def test_no_secret_is_told_of_what_is_overridden(
+def test_no_secret_is_shown_in_what_is_overridden(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("unstuck.cli.settings.store_url", lambda url: url)  # that of SQLite has no secrets
@@ -207,7 +207,7 @@ def test_a_wrong_word_is_refused_with_its_place(
     assert refusal(environ, **arguments).startswith(told)
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_everything_wrong_is_reported_at_once() -> None:
     write("""
         sotre = "sqlite:///a.db"
         app = 5
@@ -269,7 +269,7 @@ def test_everything_wrong_is_told_at_once() -> None:
     ("queue.mail.retention_from = 'A'", "unstuck.toml: queue.mail: 'retention_from' is not known: use lease, "),
     ("queue.mail.recovery = 5", "unstuck.toml: queue.mail: 'recovery' is not known: use lease, "),
 ])  # fmt: skip
-def test_what_the_file_cannot_say_is_refused(text: str, told: str) -> None:
+def test_what_the_file_cannot_set_is_refused(text: str, told: str) -> None:
     write(text)
 
     assert refusal().startswith(told)
@@ -279,7 +279,7 @@ def test_what_the_file_cannot_say_is_refused(text: str, told: str) -> None:
     (b"[worker]\nconcurrency 20\n", 2), (b"[worker]\n\ngrace = 5 5", 3), (b'store = "a\n', 1), (b"\n\napp = [1,\n2", 4),
     (b"[worker]\ngrace = 1\ngrace = 2", 3), (b"store = 1\napp = '\xff'", 2),
 ])  # fmt: skip
-def test_a_mistake_of_writing_is_told_with_its_line(text: bytes, line: int) -> None:
+def test_a_mistake_of_writing_is_reported_with_its_line(text: bytes, line: int) -> None:
     Path("unstuck.toml").write_bytes(text)
 
     assert re.match(
@@ -296,7 +296,7 @@ def test_a_file_that_is_named_must_be_there() -> None:
     assert refusal({}, path=write("a = 1", "bad.toml")).startswith("bad.toml: 'a' is not known")
 
 
-def test_the_file_replaces_what_it_says_of_a_queue_and_nothing_else() -> None:
+def test_the_file_replaces_what_it_sets_for_a_queue_and_nothing_else() -> None:
     write("[queue.mail]\nlease = 90\n")
     declared = Policy(lease=60, heartbeat=10, max_crashes=4)
     settings = load(None, {})
@@ -314,7 +314,7 @@ def test_a_lease_that_does_not_fit_the_declared_heartbeat_is_refused_with_its_pl
         load(None, {}).policy("mail", Policy(lease=60, heartbeat=10))
 
 
-def test_the_file_does_not_say_a_retention_that_a_variable_must_say() -> None:
+def test_the_file_does_not_set_a_retention_that_a_variable_must_set() -> None:
     write("[queue.mail]\nretention = 20\n")
 
     with pytest.raises(
@@ -323,7 +323,7 @@ def test_the_file_does_not_say_a_retention_that_a_variable_must_say() -> None:
         load(None, {}).policy("mail", Policy(retention_from="MAIL_DAYS"))
 
 
-def test_a_queue_that_only_the_file_knows_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_queue_that_only_the_file_knows_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     write("[queue.mial]\nlease = 90\n[queue.mail]\nlease = 80\n[queue.x]\n")
     policies = load(None, {}).policies({"mail": Policy(), "sums": Policy()})
 
@@ -334,7 +334,7 @@ def test_a_queue_that_only_the_file_knows_is_told(caplog: pytest.LogCaptureFixtu
     ]
 
 
-def test_all_queues_that_are_wrong_are_told_at_once() -> None:
+def test_all_queues_that_are_wrong_are_reported_at_once() -> None:
     write("[queue.mail]\nlease = 5\n[queue.sums]\nheartbeat = 30\n")
 
     with pytest.raises(ConfigError) as caught:

@@ -94,7 +94,7 @@ def test_a_task_is_run_by_a_worker_and_its_result_read(site: Any) -> None:
     assert result.task == site.add
 
 
-def test_a_result_that_was_too_large_to_be_kept_is_told_as_that(site: Any) -> None:
+def test_a_result_that_was_too_large_to_be_kept_is_reported_as_that(site: Any) -> None:
     result = site.much.enqueue()
     work()
     result.refresh()
@@ -118,7 +118,7 @@ async def _job(id_: str) -> Any:
     return await (await backend().app.jobs()).get(id_)
 
 
-def test_an_attempt_that_failed_is_told_of_and_made_good_by_the_next(site: Any) -> None:
+def test_an_attempt_that_failed_is_reported_and_made_good_by_the_next(site: Any) -> None:
     result = site.attempt.enqueue()
     work()
     result.refresh()
@@ -237,7 +237,7 @@ def test_async_code_enqueues_and_looks_up(site: Any) -> None:
     assert site.async_attempt.get_result(id_).return_value == 1
 
 
-def test_signals_tell_of_what_happens(site: Any) -> None:
+def test_signals_report_what_happens(site: Any) -> None:
     heard: list[tuple[str, str, str]] = []
 
     def hear(signal: Any, sender: Any, task_result: Any, **_: Any) -> None:
@@ -287,7 +287,7 @@ def test_what_a_backend_must_refuse_is_refused(site: Any) -> None:
         ({"OPTIONS": {"store": "mysql://x"}}, "store 'mysql://x' is not known"),
     ],
 )
-def test_settings_that_cannot_be_are_told_when_the_backend_is_made(params: Any, told: str) -> None:
+def test_settings_that_cannot_be_are_reported_when_the_backend_is_made(params: Any, told: str) -> None:
     with pytest.raises(InvalidTaskBackend, match=told):
         UnstuckBackend("default", params)
 
@@ -350,7 +350,7 @@ def test_a_task_that_killed_its_worker_runs_again_in_a_process_of_its_own(site: 
     ("settings", "told"),
     [("", "Requested setting"), ("nowhere", "No module named 'nowhere'")],
 )
-def test_the_command_says_what_is_wrong_with_the_settings(settings: str, told: str, tmp_path: Path) -> None:
+def test_the_command_names_what_is_wrong_with_the_settings(settings: str, told: str, tmp_path: Path) -> None:
     done = command(tmp_path, "--processes", "0", DJANGO_SETTINGS_MODULE=settings)
 
     assert done.returncode == 2

@@ -186,7 +186,7 @@ async def test_a_stage_is_leased_for_its_factor_times_what_it_is_expected_to_tak
     assert found == leases
 
 
-def test_a_queue_of_media_is_as_the_environment_says_without_any_variable() -> None:
+def test_a_queue_of_media_has_its_defaults_without_any_variable() -> None:
     policy = Policy(**pipeline({}))  # type: ignore[arg-type]
 
     assert (policy.lease, policy.lapse_backoff) == (300.0, (30.0, 120.0, 600.0))

@@ -62,7 +62,7 @@ def test_a_job_that_still_waits_is_stuck(ledger: Ledger) -> None:
     one(History(ledger, [job("a"), job("b", status=Status.PENDING)], [], set()), History.nothing_stuck)
 
 
-def test_a_job_that_failed_has_not_ended_as_its_task_says(ledger: Ledger) -> None:
+def test_a_job_that_failed_has_not_ended_as_its_task_promises(ledger: Ledger) -> None:
     failure = Failure(category=Category.PERMANENT, code="timeout", message="late")
     failed = job("a", status=Status.FAILED, error=failure)
     one(History(ledger, [failed], [], set()), History.ended_as_expected)

@@ -18,6 +18,8 @@ from support.node import NEWEST, installed
 from support.postgres import Postgres
 from support.redis import Redis
 
+from unstuck.protocol.store import Store
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|js|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.*?) ?\|$", re.MULTILINE)
@@ -63,7 +65,7 @@ def run(argv: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_the_first_example_says_what_it_promises(tmp_path: Path) -> None:
+def test_the_first_example_prints_what_it_promises(tmp_path: Path) -> None:
     [first, *_] = BLOCK.findall((ROOT / "README.md").read_text())
 
     assert run([sys.executable, "-c", first[1]], tmp_path) == "Hello, Ann!\n"
@@ -95,3 +97,40 @@ def marked(file: ast.Module) -> set[str]:
         if ast.unparse(mark.func) == "pytest.mark.node"
         for row in mark.args
     }
+
+
+def test_the_page_about_stores_lists_each_operation_of_the_protocol_in_its_role() -> None:
+    page = (ROOT / "docs/stores.md").read_text()
+    roles = {role.__name__: methods for role in Store.__bases__ if (methods := operations(role))}
+    listed = {
+        role: re.findall(r"`(\w+)`", methods)
+        for role, methods in re.findall(r"^\| `([A-Z]\w+)` \|[^|]*\|([^|]*)\|", page, re.MULTILINE)
+    }
+
+    assert listed == roles
+    everything = [name for methods in roles.values() for name in methods]
+    assert len(everything) <= 25
+    assert f"{len(everything)}, in {'six' if len(roles) == 6 else len(roles)} roles" in page
+
+
+def operations(role: type) -> list[str]:
+    return [name for name, what in vars(role).items() if callable(what) and not name.startswith("_")]
+
+
+def test_the_architecture_names_every_module_and_no_file_that_is_gone() -> None:
+    """Modules of foreign tables are in the README of their folder; of some folders the name is enough."""
+    source = ROOT / "src/unstuck"
+    page = (ROOT / "docs/architecture.md").read_text()
+    foreign = (source / "stores/postgres/foreign/README.md").read_text()
+
+    for module in sorted(source.rglob("*.py")):
+        whole = {"conformance", "harnesses", "demo", "django"} & {*module.parts}
+        if module.name == "__init__.py" or whole:
+            assert not whole or any(f"`{folder}/`" in page for folder in whole), f"{whole} is not named"
+            continue
+        text = foreign if module.parent.name == "foreign" else page
+        assert re.search(rf"\b{module.name}\b", text), f"{module.relative_to(source)} is not named"
+    for named in set(re.findall(r"`([\w/]+\.(?:py|sql|lua|cypher))`", page)):
+        assert (ROOT / named).exists() or any(source.rglob(named)), f"{named} is gone"
+    for folder in (one for one in source.iterdir() if one.is_dir() and one.name != "__pycache__"):
+        assert f"| `{folder.name}/` |" in page, f"{folder.name}/ is not in the table of packages"

@@ -73,7 +73,7 @@ def test_a_page_shows_how_far_a_job_is_and_stops_another(tmp_path: Path) -> None
     assert (cancelled["status"], unknown) == ("failed", {"detail": "no job has the id 'nope'"})
 
 
-def test_three_kinds_of_handlers_do_and_fail_as_they_say(tmp_path: Path) -> None:
+def test_three_kinds_of_handlers_succeed_and_fail_as_they_should(tmp_path: Path) -> None:
     with worker("handlers:app", tmp_path):
         printed = python(str(EXAMPLES / "handlers.py"), folder=tmp_path)
 

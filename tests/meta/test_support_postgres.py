@@ -121,7 +121,7 @@ def test_a_new_database_is_empty_until_it_is_dropped(postgres_server: Postgres) 
     postgres_server.drop_database(second)
 
 
-def test_a_commit_waits_for_the_disk_unless_settings_say_otherwise(pg18: Postgres) -> None:
+def test_a_commit_waits_for_the_disk_unless_settings_switch_that_off(pg18: Postgres) -> None:
     assert pg18.execute("SHOW fsync") == [("on",)]
 
     with Postgres("18", settings={"fsync": "off", "max_connections": "20"}) as server:
@@ -144,7 +144,7 @@ def test_nothing_is_left_of_a_server(flavour: str, ending: str) -> None:
     assert segment not in run(["ipcs", "-m"]).split()
 
 
-def test_a_server_with_a_bad_setting_says_why() -> None:
+def test_a_server_with_a_bad_setting_gives_the_reason() -> None:
     with (
         pytest.raises(AssertionError, match=r"(?s)not ready.*wal_level"),
         Postgres("18", settings={"wal_level": "x"}),

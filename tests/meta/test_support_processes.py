@@ -92,7 +92,7 @@ def test_terminate_can_be_ignored_and_kill_cannot(log: Path) -> None:
 
 
 @pytest.mark.parametrize(("to", "survivors"), [("process", 2), ("group", 1), ("family", 0)])
-def test_kill_reaches_as_far_as_it_is_told(log: Path, to: Reach, survivors: int) -> None:
+def test_kill_reaches_as_far_as_it_is_asked_to(log: Path, to: Reach, survivors: int) -> None:
     with python(FAMILY.format(env={}), log) as child:
         family = family_of(child)
         assert kin(child.pid) == family

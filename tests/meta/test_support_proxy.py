@@ -51,7 +51,7 @@ async def test_a_stall_holds_bytes_until_healed(proxy: Proxy, store: ToyStore) -
             assert await asyncio.wait_for(late.reader.readline(), 5) == b"did three\n"
 
 
-async def test_either_side_hears_when_the_other_hangs_up(proxy: Proxy, store: ToyStore) -> None:
+async def test_either_side_notices_when_the_other_hangs_up(proxy: Proxy, store: ToyStore) -> None:
     async with connected(proxy.port) as client:
         assert await client.ask(b"bye\n") == b""
 

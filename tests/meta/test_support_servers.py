@@ -86,7 +86,7 @@ def test_a_port_taken_by_a_stranger_is_left_to_him(tmp_path: Path) -> None:
             assert ask(server.port, b"one\n") == b"did one\n"
 
 
-def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_gives_the_reason(tmp_path: Path) -> None:
     server = Server(lambda port, data_dir: [sys.executable, "-c", "exit('bad settings')"], ready, tmp_path)
 
     with pytest.raises(AssertionError, match=r"(?s)ended with 1, not ready.*bad settings"):

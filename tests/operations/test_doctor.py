@@ -58,7 +58,7 @@ async def test_jobs_of_those_that_fell_silent_within_their_lease_are_found(harne
 
 
 @pytest.mark.parametrize("recovering", [True, False])
-async def test_leases_that_ran_out_while_the_server_was_down_are_told_with_until_when_they_are_waited_for(
+async def test_leases_that_ran_out_while_the_server_was_down_are_reported_with_until_when_they_are_waited_for(
     harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch, recovering: bool
 ) -> None:
     """Their workers get the lease's own length from the server's start, of which ten seconds are over."""
@@ -121,7 +121,7 @@ async def test_a_rate_is_not_answered_by_more_workers(harness: SQLiteHarness) ->
     assert fix == "raise its rate, or enqueue less"
 
 
-async def test_jobs_that_failed_and_wait_are_told_with_why(harness: SQLiteHarness) -> None:
+async def test_jobs_that_failed_and_wait_are_reported_with_why(harness: SQLiteHarness) -> None:
     job = await one_leased(harness.store)
     await harness.store.settle([retried(job.lease, trouble(), 1800.0)])
     await alive(harness.store)
@@ -134,7 +134,7 @@ async def test_jobs_that_failed_and_wait_are_told_with_why(harness: SQLiteHarnes
     assert await troubles(harness.store) == {}
 
 
-async def test_dead_letters_are_told_by_kind_and_retried_by_kind(harness: SQLiteHarness) -> None:
+async def test_dead_letters_are_reported_by_kind_and_retried_by_kind(harness: SQLiteHarness) -> None:
     await enqueued(harness.store, 3)
     jobs = await harness.store.lease({"q": Share(60.0, 3)}, 3, "w")
     codes = ("refused", "refused", "bad_address")
@@ -230,7 +230,7 @@ async def test_kinds_of_dead_letters_that_are_not_named_are_counted(harness: SQL
     assert what.endswith(", 2 others")
 
 
-async def test_a_job_that_waits_beside_workers_with_room_is_told_of(harness: SQLiteHarness) -> None:
+async def test_a_job_that_waits_beside_workers_with_room_is_reported(harness: SQLiteHarness) -> None:
     await enqueued(harness.store)
     await harness.age(LONG_WAIT + 60)
     await alive(harness.store, running=5)

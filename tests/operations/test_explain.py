@@ -42,7 +42,7 @@ async def lost(harness: SQLiteHarness, times: int, **facts: Any) -> Ref:
     return ref
 
 
-async def test_a_holder_that_fell_silent_within_a_long_lease_is_not_said_to_run(
+async def test_a_holder_that_fell_silent_within_a_long_lease_is_not_shown_as_running(
     harness: SQLiteHarness,
 ) -> None:
     job = await one_leased(harness.store, seconds=7200.0, owner="frozen")
@@ -64,7 +64,7 @@ async def test_a_holder_that_fell_silent_within_a_long_lease_is_not_said_to_run(
     assert told.endswith(f"unstuck release {job.id} --owner frozen")
 
 
-async def test_a_lease_that_only_a_reaper_gave_is_told_as_such(harness: SQLiteHarness) -> None:
+async def test_a_lease_that_only_a_reaper_gave_is_shown_as_such(harness: SQLiteHarness) -> None:
     job = await one_leased(harness.store, owner="gone")
     await harness.forget_lease(job.ref)
     await harness.age(4000)
@@ -115,7 +115,7 @@ async def test_a_queue_that_is_misspelt_somewhere_is_named(harness: SQLiteHarnes
     assert told.endswith("Those alive take mail, thumbnail: is one of the names misspelt?")
 
 
-async def test_a_task_that_nobody_knows_is_told_also_while_it_waits_for_its_next_turn(
+async def test_a_task_that_nobody_knows_is_reported_also_while_it_waits_for_its_next_turn(
     harness: SQLiteHarness,
 ) -> None:
     [answer] = await harness.store.enqueue([NewJob(queue="q", task="tasks", id="a", delay=30)])
@@ -142,7 +142,7 @@ async def test_a_full_lane_is_named_with_those_that_fill_it(harness: SQLiteHarne
     assert all(job.id in told for job in running)
 
 
-async def test_a_key_that_a_finished_job_keeps_is_told(harness: SQLiteHarness) -> None:
+async def test_a_key_that_a_finished_job_keeps_is_reported(harness: SQLiteHarness) -> None:
     for key, end in (("october", completed), ("november", lambda lease: failed(lease, trouble()))):
         job = await one_leased(harness.store, key=key)
         await harness.store.settle([end(job.lease)])
@@ -166,7 +166,7 @@ async def test_a_job_that_nobody_takes_although_there_is_room_leads_to_the_docto
     assert "workers have room, yet nobody takes it" in await why(harness.store, ref)
 
 
-async def test_a_rate_says_how_long_all_of_them_will_take(harness: SQLiteHarness) -> None:
+async def test_a_rate_shows_how_long_all_of_them_will_take(harness: SQLiteHarness) -> None:
     refs = await enqueued(harness.store, 100)
     await alive(harness.store, limits={"q": {"rate": {"count": 5, "per": 60, "bucket": None}}})
     await harness.store.take("q", 5, 5, 60.0)
@@ -185,7 +185,7 @@ def fail() -> None:
     raise unstuck.Permanent("no such entity", code="missing")
 
 
-async def test_explain_says_what_a_due_job_waits_for(app: Unstuck, harness: SQLiteHarness) -> None:
+async def test_explain_names_what_a_due_job_waits_for(app: Unstuck, harness: SQLiteHarness) -> None:
     task, jobs = app.task(queue="mail")(send), await app.jobs()
     handle = await task.enqueue("ann")
     told = [await handle.explain()]
@@ -211,7 +211,7 @@ async def test_explain_says_what_a_due_job_waits_for(app: Unstuck, harness: SQLi
     ]
 
 
-async def test_explain_says_whether_a_queue_is_halted_or_paused_or_both(harness: SQLiteHarness) -> None:
+async def test_explain_shows_whether_a_queue_is_halted_or_paused_or_both(harness: SQLiteHarness) -> None:
     job = await one_leased(harness.store)
     [ref] = await enqueued(harness.store)
     await harness.store.settle([failed(job.lease, trouble(Category.CRITICAL), halt="CRITICAL: disk gone")])
@@ -219,7 +219,7 @@ async def test_explain_says_whether_a_queue_is_halted_or_paused_or_both(harness:
 
     await harness.store.pause("q", "CRITICAL fix is being deployed")
     told.append(await why(harness.store, ref))
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
     await harness.store.pause("q", "CRITICAL fix is being deployed")
     told.append(await why(harness.store, ref))
 
@@ -230,7 +230,7 @@ async def test_explain_says_whether_a_queue_is_halted_or_paused_or_both(harness:
     ]
 
 
-async def test_explain_says_when_a_job_is_due_and_whether_it_failed_before(
+async def test_explain_shows_when_a_job_is_due_and_whether_it_failed_before(
     app: Unstuck, harness: SQLiteHarness
 ) -> None:
     task = app.task(send)
@@ -247,7 +247,7 @@ async def test_explain_says_when_a_job_is_due_and_whether_it_failed_before(
     assert re.match(due + r" \(attempt 1 failed: timeout: .*\)\. Sooner", await tried.explain())
 
 
-async def test_explain_says_who_holds_a_job(app: Unstuck, harness: SQLiteHarness) -> None:
+async def test_explain_names_who_holds_a_job(app: Unstuck, harness: SQLiteHarness) -> None:
     handle = await app.task(send).enqueue("ann")
     await harness.store.lease({"default": Share(20.0, 1)}, 1, "w")
 
@@ -265,7 +265,7 @@ async def test_explain_says_who_holds_a_job(app: Unstuck, harness: SQLiteHarness
     assert held.endswith(f"unstuck release {handle.id} --owner w")
 
 
-async def test_explain_says_how_a_job_ended(app: Unstuck, harness: SQLiteHarness) -> None:
+async def test_explain_shows_how_a_job_ended(app: Unstuck, harness: SQLiteHarness) -> None:
     done, failed = await app.task(send).enqueue("ann"), await app.task(fail).enqueue()
     await unstuck.Worker(app, burst=True).run()
     await harness.age(3600)
@@ -339,7 +339,7 @@ async def test_only_who_beats_now_is_left_alone_by_reapers(harness: SQLiteHarnes
     assert (await why(harness.store, job.ref)).endswith("Now: unstuck reap --once")
 
 
-async def test_a_holder_without_a_name_is_told_as_such(harness: SQLiteHarness) -> None:
+async def test_a_holder_without_a_name_is_shown_as_such(harness: SQLiteHarness) -> None:
     job = await one_leased(harness.store)
     harness.rows("UPDATE job SET owner = ''")
 
@@ -378,7 +378,7 @@ async def test_a_job_whose_record_could_not_be_read_is_not_to_be_run_as_it_is(ha
     assert (await why(harness.store, ref)).endswith("Running it as it is would not help: enqueue it again.")
 
 
-async def test_workers_that_take_nothing_are_named_with_what_they_say(harness: SQLiteHarness) -> None:
+async def test_workers_that_take_nothing_are_named_with_what_they_report(harness: SQLiteHarness) -> None:
     _, ref = await enqueued(harness.store, 2)
     blocked = Health(status="DEGRADED", why="it has not asked for work for 829 s", consuming=False)
     await alive(harness.store, "stuck", health=blocked)
@@ -393,7 +393,7 @@ async def test_workers_that_take_nothing_are_named_with_what_they_say(harness: S
     assert await why(harness.store, ref) == "It waits behind 1 other due job of queue 'q'."
 
 
-async def test_a_full_queue_says_how_many_stand_before_a_job(harness: SQLiteHarness) -> None:
+async def test_a_full_queue_shows_how_many_stand_before_a_job(harness: SQLiteHarness) -> None:
     await one_leased(harness.store)
     *_, last = await enqueued(harness.store, 3)
     await alive(harness.store, limits={"q": {"limit": 1}})

@@ -146,7 +146,7 @@ def test_one_queue_is_judged_by_its_own_jobs_and_workers() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.accepts("EMB-087")
-async def test_the_status_call_reads_what_workers_told_the_store(harness: SQLiteHarness) -> None:
+async def test_the_status_call_reads_what_workers_reported_to_the_store(harness: SQLiteHarness) -> None:
     jobs, vitals = Jobs(harness.store), WorkerHealth()
     for _ in range(5):
         vitals.failure("http_503")

@@ -148,7 +148,7 @@ async def test_a_halted_queue_is_shown_as_halted_and_as_one_of_which_nothing_is_
     job = await one_leased(harness.store)
     await harness.store.pause("q", "CRITICAL fix is being deployed")
     assert (await served(harness.url))["unstuck_queue_halted", "q"] == 0
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
 
     await harness.store.settle([failed(job.lease, trouble(Category.CRITICAL), halt="CRITICAL: broken")])
 
@@ -186,7 +186,7 @@ async def test_an_open_store_can_be_read_without_a_server(harness: SQLiteHarness
     assert read((await exposition(harness.store)).decode())["unstuck_jobs", "q", "pending"] == 1
 
 
-async def test_a_store_that_is_closed_is_told_as_down(harness: SQLiteHarness) -> None:
+async def test_a_store_that_is_closed_is_shown_as_down(harness: SQLiteHarness) -> None:
     from unstuck.operations.metrics import exposition
 
     closed = open_store(harness.url)
@@ -194,7 +194,7 @@ async def test_a_store_that_is_closed_is_told_as_down(harness: SQLiteHarness) ->
     assert read((await exposition(closed)).decode()) == {("unstuck_up",): 0}
 
 
-def test_a_store_that_is_down_is_told_and_found_again(
+def test_a_store_that_is_down_is_reported_and_found_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from unstuck.operations.metrics import serve_metrics
@@ -281,7 +281,7 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_busy_port_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_busy_port_is_reported_in_one_line(tmp_path: Path) -> None:
     from unstuck.operations.metrics import serve_metrics
 
     url = f"sqlite:///{tmp_path}/jobs.db"

@@ -46,7 +46,7 @@ def test_what_fired_before_and_nobody_alive_declares_is_found() -> None:
     assert silent({"hourly": SLOT}, [WorkerInfo(id="of a queue of another app", queues=("q",)), EARLY]) == []
 
 
-async def test_a_worker_tells_what_it_fires_until_it_ends(harness: SQLiteHarness, app: Unstuck) -> None:
+async def test_a_worker_reports_what_it_fires_until_it_ends(harness: SQLiteHarness, app: Unstuck) -> None:
     @app.task
     async def settle() -> None: ...
 
@@ -78,7 +78,7 @@ async def test_who_fell_silent_fires_nothing(harness: SQLiteHarness) -> None:
     assert one.fired_by == ()
 
 
-async def test_a_worker_of_a_release_that_did_not_tell_is_still_read(harness: SQLiteHarness) -> None:
+async def test_a_worker_of_a_release_that_did_not_report_is_still_read(harness: SQLiteHarness) -> None:
     await harness.store.heartbeat(EARLY, [])
     harness.rows("UPDATE worker SET facts = json_remove(facts, '$.schedules')")
     assert harness.rows("SELECT facts FROM worker WHERE facts LIKE '%schedules%'") == []

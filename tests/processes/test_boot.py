@@ -122,7 +122,7 @@ async def test_recovery_is_switched_off_by_its_variable_in_milliseconds(
 
 
 @pytest.mark.accepts("REC-052", "REC-076", "REC-083")
-async def test_a_workers_log_tells_of_a_recovery_which_jobs_and_when(
+async def test_a_workers_log_reports_a_recovery_which_jobs_and_when(
     harness: SQLiteHarness, start: Start
 ) -> None:
     job = await stuck(harness)

@@ -96,7 +96,7 @@ async def test_jobs_of_a_killed_worker_run_again_at_once_although_their_lease_is
     assert workers.ledger.overlaps() == []
 
 
-async def test_without_recovery_nobody_speaks_for_the_dead(workers: Workers) -> None:
+async def test_without_recovery_nobody_ends_the_jobs_of_the_dead(workers: Workers) -> None:
     [ref] = await workers.enqueue("step", seconds=600.0)
     supervisor = workers.start("--recovery", "0")
     await workers.begun(ref, supervisor)

@@ -57,7 +57,7 @@ async def test_what_has_not_begun_goes_to_others_and_the_process_is_replaced(wor
     [blocking] = await workers.enqueue("block_the_loop", queue="short", gate=workers.gate, max_attempts=1)
     await asyncio.sleep(0.02)  # it is the older one, by the clock of every store
     others = await workers.enqueue("short_step", 4, queue="short")
-    await workers.store.resume("short")
+    await workers.store.pause("short", None)
     await workers.begun(blocking, blocked)
     workers.start("--processes", "0", "--recovery", "0")
 

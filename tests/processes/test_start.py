@@ -76,7 +76,7 @@ def test_no_foreign_error_stands_in_the_stack_of_a_handler_where_uvloop_is_not_i
 
 
 @pytest.mark.parametrize("options", [(), ("--burst",), ("--processes", "0")], ids=" ".join)
-def test_a_worker_whose_store_is_another_programs_says_so_once_and_ends(
+def test_a_worker_whose_store_is_another_programs_logs_it_once_and_ends(
     run: Command, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     answer = run("worker", "tasks:app", *options, "--store", another_program(tmp_path))
@@ -132,7 +132,7 @@ def test_a_lifespan_that_fails_without_a_supervisor_ends_the_worker_with_1(
     ]
 
 
-def test_the_first_line_names_the_store_by_its_full_path_and_says_if_it_is_new(
+def test_the_first_line_names_the_store_by_its_full_path_and_shows_if_it_is_new(
     run: Command, tmp_path: Path
 ) -> None:
     first, second = (
@@ -152,7 +152,7 @@ def test_a_rate_alone_makes_no_process_import_the_program_again(tmp_path: Path) 
     assert (answer.returncode, answer.stdout.split()) == (0, ["import", "__main__", "completed"])
 
 
-def test_a_program_that_starts_a_worker_when_it_is_imported_is_told_where_to_put_that(
+def test_the_error_of_a_program_that_starts_a_worker_when_it_is_imported_names_where_to_put_that(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.replace("ISOLATE", "True"))
@@ -172,7 +172,7 @@ def program(folder: Path) -> Answer:
     )
 
 
-def test_all_that_is_wrong_with_a_file_is_told_at_once_queues_of_the_app_included(
+def test_all_that_is_wrong_with_a_file_is_reported_at_once_queues_of_the_app_included(
     run: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "unstuck.toml").write_text("""
@@ -211,7 +211,7 @@ def worker_with(folder: Path, **environ: str) -> Answer:
     )
 
 
-def test_a_wrong_variable_is_told_before_the_app_is_imported(tmp_path: Path) -> None:
+def test_a_wrong_variable_is_reported_before_the_app_is_imported(tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text("raise SystemExit('imported')")
     answer = worker_with(tmp_path, UNSTUCK_PROCESSES="-1", UNSTUCK_RECOVERY="x", UNSTUCK_GRACE="99999")
 
@@ -242,7 +242,9 @@ def test_an_ordinary_worker_does_not_notice_the_variables_of_pipelines(tmp_path:
     assert "recovery is off" not in answer.stderr
 
 
-def test_metrics_that_cannot_be_served_are_told_before_a_worker_starts(run: Command, tmp_path: Path) -> None:
+def test_metrics_that_cannot_be_served_are_reported_before_a_worker_starts(
+    run: Command, tmp_path: Path
+) -> None:
     (tmp_path / "prometheus_client.py").write_text("raise ImportError('not installed')")
     start = [sys.executable, "-m", "unstuck", "worker", "tasks:app", "--burst", "--metrics-port", "9100"]
     (tmp_path / "tasks.py").write_text(TASKS)
@@ -254,6 +256,6 @@ def test_metrics_that_cannot_be_served_are_told_before_a_worker_starts(run: Comm
     assert not (tmp_path / "elsewhere.db").exists()
 
 
-def test_a_misspelt_app_is_told_with_those_that_the_module_has(run: Command) -> None:
+def test_a_misspelt_app_is_reported_with_those_that_the_module_has(run: Command) -> None:
     assert run("worker", "tasks:ap").stderr.endswith("module 'tasks' has no 'ap': it has app\n")
     assert run("worker", "json:app").stderr.endswith("module 'json' has no 'app': it has no Unstuck(…)\n")

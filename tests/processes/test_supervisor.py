@@ -144,7 +144,7 @@ async def test_a_handler_that_ends_its_worker_does_not_pass_for_a_worker_that_me
     assert (await workers.over(after, 60, supervisor)).status is Status.COMPLETED
 
 
-async def test_a_bad_app_is_told_once_however_many_processes_there_should_be(workers: Workers) -> None:
+async def test_a_bad_app_is_reported_once_however_many_processes_there_should_be(workers: Workers) -> None:
     supervisor = workers.start("--processes", "4", app="broken_app:app")
 
     assert supervisor.wait(20) == 2

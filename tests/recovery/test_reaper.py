@@ -16,9 +16,9 @@ from unstuck import ConfigError, Status, StoreUnavailable
 from unstuck.protocol.availability import Availability
 from unstuck.protocol.fleet import WorkerInfo
 from unstuck.protocol.foreign import Reaped
-from unstuck.protocol.judge import judge
 from unstuck.protocol.leases import Reclaimed, Recovery, Share
 from unstuck.protocol.outcome import Settled
+from unstuck.protocol.retry import judge
 from unstuck.protocol.store import Store
 from unstuck.recovery import processes
 from unstuck.recovery import reaper as module
@@ -101,7 +101,7 @@ async def test_only_its_queues_are_looked_after(harness: SQLiteHarness) -> None:
     assert (await look(harness.store, other.ref)).status is Status.PROCESSING
 
 
-async def test_what_it_asks_for_is_what_it_was_told_to_look_after() -> None:
+async def test_what_it_asks_for_is_what_it_has_to_look_after() -> None:
     both = Both(Reclaimed([], 0, None), [])
     reaper = reaper_of(both, queues=["a"], grace=7.0, owner="me")
     await reaper.recover(of="w", cause="old age")
@@ -161,7 +161,9 @@ async def test_a_store_that_does_not_answer_for_every_job_is_not_believed() -> N
         await reaper_of(Both(Reclaimed([held()], 0, None), [])).recover()
 
 
-async def test_batches_are_drained_and_troubles_and_adoptions_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_batches_are_drained_and_troubles_and_adoptions_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "unstuck.reaper")
     place = Tables(
         Reaped([judge(held("1"))], 3, 1.0, more=True, troubles=("jobs is locked",)),
@@ -260,7 +262,7 @@ async def test_whom_it_cannot_judge_or_who_lives_is_left_alone_and_who_is_gone_i
     ]
 
 
-async def test_each_recovery_is_told_and_those_without_a_find_once_an_interval(
+async def test_each_recovery_is_logged_and_those_without_a_find_once_an_interval(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "unstuck.reaper")
@@ -294,7 +296,7 @@ async def test_the_death_of_one_worker_does_not_silence_the_next_round(
     ]
 
 
-async def test_what_it_did_is_told_in_numbers(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_it_did_is_reported_in_numbers(caplog: pytest.LogCaptureFixture) -> None:
     outcomes = [judge(held("1")), judge(held("2", attempts=1)), judge(held("3", attempts=1))]
     reaper = reaper_of(Tables(Reaped(outcomes, 0, None)), owner="me")
     assert reaper.last_scan() is None

@@ -36,7 +36,7 @@ def test_a_package_brings_the_store_of_its_scheme(site: Path) -> None:
     assert (type(store).__name__, vars(store)) == ("Mine", {"url": "mine://host/x?y=1"})
 
 
-def test_an_unknown_scheme_is_told_all_that_are_known(site: Path) -> None:
+def test_the_error_about_an_unknown_scheme_names_all_that_are_known(site: Path) -> None:
     install(site, "a_store_of_files")
 
     with pytest.raises(
@@ -69,7 +69,7 @@ def test_a_package_takes_no_scheme_of_ours(site: Path) -> None:
     assert type(open_store("sqlite:///jobs.db")).__name__ == "SQLiteStore"
 
 
-def test_a_password_in_an_unknown_url_is_not_told() -> None:
+def test_a_password_in_an_unknown_url_is_not_shown() -> None:
     with pytest.raises(ConfigError) as told:
         open_store("yours://ann:hunter2@host/x")
 

@@ -32,12 +32,17 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.heal()
         self._deafen()
         await asyncio.sleep(0)  # a task cancelled before its first step would never close its socket
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)  # the loop closes aborted connections in its next turn
+
+    def through(self, url: str) -> str:
+        """The URL of something on the server, as it is reached through the proxy."""
+        return url.replace(f":{self._target[1]}/", f":{self.port}/")
 
     @property
     def counts(self) -> Counts:

@@ -378,7 +378,7 @@ def test_secrets_are_kept_out_of_message_and_stack(server: str) -> None:
     assert ("HTTPStatusError" in found.stack, found.attempt, found.worker) == (True, 2, "w")
 
 
-def test_an_exception_that_cannot_say_what_it_is_is_still_told() -> None:
+def test_an_exception_that_cannot_describe_itself_is_still_reported() -> None:
     mute = type("Mute", (Exception,), {"__str__": lambda self: 1 / 0})
 
     found = failure(met(lambda: raising(mute())))

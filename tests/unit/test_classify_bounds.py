@@ -167,7 +167,7 @@ def raised(error: Exception) -> Exception:
     raise AssertionError
 
 
-def test_a_failure_tells_all_there_is_to_know_of_an_exception() -> None:
+def test_a_failure_reports_all_there_is_to_know_of_an_exception() -> None:
     error = raised(Answered(404))
     told = failure(error, attempt=2, worker="w")
 
@@ -177,11 +177,13 @@ def test_a_failure_tells_all_there_is_to_know_of_an_exception() -> None:
     assert (failure(error).attempt, failure(error).worker) == (0, "")
 
 
-def test_an_exception_without_words_is_told_by_its_name() -> None:
+def test_an_exception_without_words_is_reported_by_its_name() -> None:
     assert failure(ValueError()).message == "ValueError"
 
 
-def test_a_stack_that_cannot_be_printed_is_told_without_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_that_cannot_be_printed_is_reported_without_its_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(error: BaseException) -> list[str]:
         raise RuntimeError("not this one")
 

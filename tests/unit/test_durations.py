@@ -108,7 +108,7 @@ def test_a_delay_that_a_handler_asks_for_is_obeyed() -> None:
 
 
 @pytest.mark.parametrize("isolate", [False, True])
-async def test_a_job_is_snoozed_for_as_long_as_it_says(tmp_path: Path, isolate: bool) -> None:
+async def test_a_job_is_snoozed_for_as_long_as_it_asks_for(tmp_path: Path, isolate: bool) -> None:
     app = Unstuck(f"sqlite:///{tmp_path}/jobs.db")
     task = app.task(isolate=isolate)(wait_an_hour)
     async with app:

@@ -36,14 +36,14 @@ from unstuck.protocol.outcome import Settled
         (Critical, Category.CRITICAL),
     ],
 )
-def test_a_verdict_carries_what_the_handler_said(kind: type[JobError], category: Category) -> None:
+def test_a_verdict_carries_what_the_handler_gave_it(kind: type[JobError], category: Category) -> None:
     silent, said = kind(), kind("no such entity", code="missing", delay=5.0)
 
     assert (str(silent), silent.category, silent.code, silent.delay) == ("", category, "", None)
     assert (str(said), said.category, said.code, said.delay) == ("no such entity", category, "missing", 5.0)
 
 
-def test_a_verdict_whose_constructor_says_nothing_has_neither_code_nor_delay() -> None:
+def test_a_verdict_whose_constructor_sets_nothing_has_neither_code_nor_delay() -> None:
     class Own(Permanent):
         def __init__(self) -> None:
             pass
@@ -51,7 +51,7 @@ def test_a_verdict_whose_constructor_says_nothing_has_neither_code_nor_delay() -
     assert (Own().code, Own().delay) == ("", None)
 
 
-def test_a_failed_job_is_told_with_its_cause() -> None:
+def test_a_failed_job_is_reported_with_its_cause() -> None:
     why = Failure(category=Category.PERMANENT, code="missing", message="no such entity")
     error = JobFailed("17", why)
 
@@ -66,7 +66,7 @@ def test_a_batch_that_was_written_in_part_carries_the_answers_there_are() -> Non
     assert error.answers == [Settled.APPLIED, None]
 
 
-def test_a_payload_that_is_too_large_tells_its_size() -> None:
+def test_a_payload_that_is_too_large_reports_its_size() -> None:
     assert (str(PayloadError("too large", size=5)), PayloadError("too large", size=5).size) == (
         "too large",
         5,
@@ -74,7 +74,7 @@ def test_a_payload_that_is_too_large_tells_its_size() -> None:
     assert PayloadError("no").size is None
 
 
-def test_a_snooze_is_no_error_and_tells_for_how_long() -> None:
+def test_a_snooze_is_no_error_and_returns_for_how_long() -> None:
     assert (str(Snooze(60)), Snooze(60).seconds) == ("not for another 60 s", 60)
     assert not isinstance(Snooze(60), UnstuckError)
 
@@ -95,7 +95,7 @@ def test_a_snooze_lasts_from_a_tenth_of_a_second_to_a_year(given: Any, seconds: 
 
 
 @pytest.mark.parametrize("given", [31_622_401, math.nan, "60", True, None, [60]])
-def test_what_is_no_length_of_time_is_told_with_the_bound(given: Any) -> None:
+def test_what_is_no_length_of_time_is_reported_with_the_bound(given: Any) -> None:
     bound = "it must be a number of seconds, 31622400 (366 days) at most, or a timedelta"
 
     with pytest.raises(ConfigError) as caught:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from unstuck.protocol.job import Category, Ending, Failure, Job, Status
-from unstuck.protocol.judge import judge
+from unstuck.protocol.retry import judge
 
 HEARD = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 ENDED = datetime(2026, 5, 4, 3, 2, 21, tzinfo=UTC)
@@ -36,7 +36,7 @@ def held(**facts: Any) -> Job:
     )
 
 
-def test_the_failure_of_a_silent_worker_tells_all_that_is_known_of_it() -> None:
+def test_the_failure_of_a_silent_worker_reports_all_that_is_known_of_it() -> None:
     outcome = judge(held())
 
     assert (outcome.ending, outcome.event, outcome.delay) == (Ending.RETRIED, "reaper:requeued", 30.0)
@@ -58,7 +58,7 @@ def test_the_failure_of_a_silent_worker_tells_all_that_is_known_of_it() -> None:
     )
 
 
-def test_the_failure_of_a_dead_worker_tells_of_what_it_died() -> None:
+def test_the_failure_of_a_dead_worker_names_the_cause() -> None:
     outcome = judge(held(attempts=3), "w1", "killed by SIGKILL")
 
     assert (outcome.ending, outcome.event) == (Ending.FAILED, "crash:failed(crashed)")
@@ -68,7 +68,7 @@ def test_the_failure_of_a_dead_worker_tells_of_what_it_died() -> None:
     assert (outcome.failure.attempt, outcome.failure.details["crashes"]) == (3, 2)
 
 
-def test_a_holder_of_whom_nothing_is_known_is_told_as_such() -> None:
+def test_a_holder_of_whom_nothing_is_known_is_shown_as_such() -> None:
     failure = judge(held(owner=None, heartbeat_at=None, lease_until=None, stage=None)).failure
 
     assert failure is not None
@@ -84,7 +84,7 @@ def test_a_holder_of_whom_nothing_is_known_is_told_as_such() -> None:
     }
 
 
-def test_a_death_without_a_cause_is_told_without_one() -> None:
+def test_a_death_without_a_cause_is_reported_without_one() -> None:
     failure = judge(held(), "w1").failure
 
     assert failure is not None

@@ -63,7 +63,7 @@ def told(lines: Lines, outcome: Outcome, **facts: Any) -> dict[str, Any]:
     return line
 
 
-def test_a_failed_job_is_told_with_its_context(lines: Lines) -> None:
+def test_a_failed_job_is_reported_with_its_context(lines: Lines) -> None:
     line = told(lines, ended())
 
     assert (line["jobId"], line["queue"], line["task"]) == ("j1", "embed", "embed_entity")
@@ -94,7 +94,7 @@ def test_the_error_type_is_one_of_three_words(lines: Lines, kind: Category) -> N
     assert told(lines, ended(kind))["errorType"] == str(kind)
 
 
-def test_message_stack_time_and_worker_are_told(lines: Lines) -> None:
+def test_message_stack_time_and_worker_are_logged(lines: Lines) -> None:
     line = told(lines, ended())
 
     assert "entity 'Ann' has no text" in line["message"]
@@ -109,7 +109,7 @@ def test_a_critical_error_is_logged_as_critical(lines: Lines) -> None:
     assert told(lines, ended(Category.CRITICAL))["level"] == "CRITICAL"
 
 
-def test_a_retry_is_a_warning_and_says_when(lines: Lines) -> None:
+def test_a_retry_is_a_warning_and_gives_the_time(lines: Lines) -> None:
     line = told(lines, ended(Category.TRANSIENT, again=True))
 
     assert line["level"] == "WARNING"
@@ -120,7 +120,7 @@ def test_the_last_transient_failure_is_an_error(lines: Lines) -> None:
     assert told(lines, ended(Category.TRANSIENT))["level"] == "ERROR"
 
 
-def test_nothing_is_said_of_a_job_that_succeeded(lines: Lines) -> None:
+def test_nothing_is_logged_about_a_job_that_succeeded(lines: Lines) -> None:
     log_failure(JOB, completed(Lease("embed", "j1", 7)), worker="w1", facts={})
 
     assert lines() == []
@@ -149,7 +149,7 @@ def test_secrets_do_not_pass_as_facts(lines: Lines) -> None:
     assert "https://u:" in shown
 
 
-def test_facts_cannot_pass_for_what_the_engine_says(lines: Lines) -> None:
+def test_facts_cannot_pass_for_what_the_engine_logs(lines: Lines) -> None:
     names = ["jobId", "level", "message", "name", "args", "msg", "exc_info", "timestamp", "workerId", "stack"]
 
     line = told(lines, ended(), **dict.fromkeys(names, "forged"))
@@ -217,7 +217,7 @@ def test_an_extra_cannot_forge_level_and_time(lines: Lines) -> None:
     assert line["timestamp"] != 0
 
 
-def test_what_the_engine_says_is_not_cut_short(lines: Lines) -> None:
+def test_what_the_engine_logs_is_not_cut_short(lines: Lines) -> None:
     ids = [f"job-{number}" for number in range(200)]
     logging.getLogger("unstuck.test").warning("recovered", extra={"jobIds": ids})
 

@@ -22,7 +22,7 @@ def outcome(ending: Ending, **facts: Any) -> Outcome:
     return Outcome(lease=LEASE, ending=ending, event="", **facts)
 
 
-def test_an_outcome_says_just_what_it_was_made_of() -> None:
+def test_an_outcome_has_just_what_it_was_made_of() -> None:
     made: list[tuple[Outcome, Ending, dict[str, Any]]] = [
         (completed(LEASE), Ending.COMPLETED, {}),
         (completed(LEASE, "done", then=(NEXT,)), Ending.COMPLETED, {"result": "done", "then": (NEXT,)}),
@@ -65,7 +65,7 @@ def test_an_outcome_decides_the_status_of_its_job_and_a_release_alone_gives_the_
     assert {word: outcome(word).refund for word in Ending if outcome(word).refund} == {Ending.RELEASED: 1}
 
 
-def test_an_operator_hears_of_a_dead_letter_a_halt_and_a_pause() -> None:
+def test_an_operator_gets_an_alert_of_a_dead_letter_a_halt_and_a_pause() -> None:
     assert {word: outcome(word).alert for word in Ending if outcome(word).alert} == {
         Ending.FAILED: "dead_letter"
     }

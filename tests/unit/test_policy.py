@@ -259,7 +259,7 @@ def test_a_lease_too_short_for_its_heartbeat_is_refused_with_both_ways_out(
     ],
     ids=str,
 )  # fmt: skip
-def test_the_shortest_lease_for_a_heartbeat_is_told(facts: dict[str, Any], told: str) -> None:
+def test_the_shortest_lease_for_a_heartbeat_is_reported(facts: dict[str, Any], told: str) -> None:
     assert refusal(lambda: Policy(**facts)).startswith(f"{told} (2 × heartbeat + ")
 
 
@@ -392,7 +392,7 @@ def test_a_store_that_cannot_be_is_refused_at_once(url: Any) -> None:
 
 
 @pytest.mark.parametrize("url", ["mysql://ann:{}@host/db", "sqlite://ann:{}@host/jobs.db", "password={}"])
-def test_the_address_of_a_refused_store_is_told_without_its_password(url: str) -> None:
+def test_the_address_of_a_refused_store_is_reported_without_its_password(url: str) -> None:
     assert "cAnArY" not in refusal(lambda: Unstuck(url.format("cAnArY")))
 
 

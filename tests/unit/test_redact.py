@@ -30,7 +30,7 @@ def shown(text: str) -> str:
 @pytest.mark.parametrize(
     "form", ["{}={}", "{}: {}", "{} = '{}'", '"{}": "{}"', "{{'{}': '{}'}}", "?{}={}&page=2"]
 )
-def test_a_value_is_hidden_by_its_telling_name(name: str, form: str) -> None:
+def test_a_value_is_hidden_because_of_its_name(name: str, form: str) -> None:
     told = shown(form.format(name, CANARY))
 
     assert CANARY not in told
@@ -38,7 +38,7 @@ def test_a_value_is_hidden_by_its_telling_name(name: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["SECRET_KEY", "AWS_SECRET_ACCESS_KEY", "SECRET_KEY_BASE"])
-def test_a_name_that_goes_on_after_the_telling_word_is_telling_too(name: str) -> None:
+def test_a_name_that_goes_on_after_the_secret_word_is_secret_too(name: str) -> None:
     assert CANARY not in shown(f"{name}={CANARY}")
 
 
@@ -222,7 +222,7 @@ def test_of_a_long_stack_the_end_is_kept() -> None:
 
 
 @pytest.mark.parametrize("keep_end", [False, True])
-def test_a_text_that_was_cut_says_so_even_if_little_is_left_of_it(keep_end: bool) -> None:
+def test_a_text_that_was_cut_is_marked_even_if_little_is_left_of_it(keep_end: bool) -> None:
     key = PEM.format(kind="", eol="\n", body="x" * 1250)
 
     told = redact(f"{'a' * 600}{key}{'b' * 600}", 1000, keep_end=keep_end)

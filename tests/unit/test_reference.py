@@ -75,7 +75,7 @@ def test_an_existing_job_is_left_as_it_is_unless_it_has_finished_and_shall_run_a
     assert (facts(row), row.new, row.run_at) == ((Status.PENDING, 0, 0, None), again, 107.0)
 
 
-def test_a_lease_counts_an_attempt_and_lasts_as_long_as_it_says() -> None:
+def test_a_lease_counts_an_attempt_and_lasts_as_long_as_was_asked_for() -> None:
     model = Model(now=10.0)
     leased(model, fence=3)
     row = model.rows["a"]

@@ -140,7 +140,9 @@ def test_a_job_that_keeps_killing_its_workers_fails_when_that_budget_is_spent(
     ("attempts", "event", "status"),
     [(1, "reaper:requeued", Status.PENDING), (3, "reaper:failed(timeout)", Status.FAILED)],
 )
-def test_the_end_of_a_lapsed_lease_is_told_as_the_reapers(attempts: int, event: str, status: Status) -> None:
+def test_the_end_of_a_lapsed_lease_is_reported_as_the_reapers(
+    attempts: int, event: str, status: Status
+) -> None:
     outcome = crash_fate(leased(attempts=attempts, max_attempts=3), SILENCE)
 
     assert (outcome.event, outcome.status, outcome.crashed) == (event, status, True)
@@ -148,7 +150,7 @@ def test_the_end_of_a_lapsed_lease_is_told_as_the_reapers(attempts: int, event: 
 
 
 @pytest.mark.parametrize(("attempts", "event"), [(1, "crash:requeued"), (3, "crash:failed(crashed)")])
-def test_a_death_that_was_seen_is_not_told_as_the_reapers(attempts: int, event: str) -> None:
+def test_a_death_that_was_seen_is_not_shown_as_the_reapers(attempts: int, event: str) -> None:
     seen = Failure(category=Category.TRANSIENT, code="crashed", message="killed by signal 9")
 
     outcome = crash_fate(leased(attempts=attempts, max_attempts=3), seen, seen=True)
@@ -163,7 +165,7 @@ def test_jitter_lengthens_the_wait_after_an_error_and_after_a_crash() -> None:
     assert crash_fate(job, SILENCE, jitter=0.5).delay == pytest.approx(33.0)
 
 
-def test_only_what_is_critical_halts_the_queue_and_says_why_in_at_most_300_characters() -> None:
+def test_only_what_is_critical_halts_the_queue_and_gives_the_reason_in_at_most_300_characters() -> None:
     fates = {
         category: fate(leased(), Failure(category=category, code="trouble", message="x" * 1000))
         for category in (Category.PERMANENT, Category.CRITICAL)

@@ -100,7 +100,7 @@ def test_what_cannot_be_is_refused_with_the_rule(make: Callable[[], object], tol
         (ExceptionGroup("", [KeyError()]), (), (ExceptionGroup,), PERMANENT),
     ],
 )
-def test_a_task_may_say_itself_what_is_tried_again(
+def test_a_task_may_decide_itself_what_is_tried_again(
     error: BaseException,
     on: tuple[type[Exception], ...],
     never: tuple[type[Exception], ...],

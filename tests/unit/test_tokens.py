@@ -125,7 +125,7 @@ async def test_tickets_that_were_not_used_are_given_back_once(limits: RateLimits
     assert await limits.take(["q"], 3) == {"q": 2}
 
 
-async def test_whoever_wants_nothing_does_not_ask(limits: RateLimits, book: Book) -> None:
+async def test_a_caller_that_wants_nothing_does_not_ask(limits: RateLimits, book: Book) -> None:
     assert await limits.take(["q"], 0) == {"q": 0}
     assert book.of("take") == []
     assert limits.open("q")
@@ -162,7 +162,7 @@ async def test_a_queue_without_a_token_is_closed_until_it_is_worth_asking_again(
     assert (vars(told)["bucket"], vars(told)["queues"]) == ("q", ["q"])
 
 
-async def test_that_there_is_no_token_is_told_once_a_minute(
+async def test_that_there_is_no_token_is_reported_once_a_minute(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -232,7 +232,7 @@ async def test_a_queue_without_a_rate_is_closed_alone_whatever_buckets_are_calle
     assert closures(book) == [("queue plain", 50.0), ("any queue", 50.0)]
 
 
-async def test_what_others_were_told_is_asked_for_now_and_then_and_in_one_question_mostly(
+async def test_what_others_closed_is_asked_for_now_and_then_and_in_one_call_mostly(
     store: Store, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ASK", 30.0)
@@ -258,7 +258,7 @@ async def test_a_worker_whose_queues_all_have_rates_asks_nothing(store: Store, b
     assert book.asked == []
 
 
-async def test_that_others_could_not_be_told_is_logged_and_we_stay_away_all_the_same(
+async def test_that_others_could_not_be_informed_is_logged_and_we_stay_away_all_the_same(
     limits: RateLimits, book: Book, caplog: pytest.LogCaptureFixture
 ) -> None:
     book.fails["give_back"] = StoreError("it is away")

@@ -63,7 +63,7 @@ async def cut_off(request: pytest.FixtureRequest, server: str) -> AsyncIterator[
     async with (
         SERVERS[server](running.url()) as harness,
         Proxy("127.0.0.1", running.port) as proxy,
-        open_store(harness.url.replace(f":{running.port}/", f":{proxy.port}/")) as store,
+        open_store(proxy.through(harness.url)) as store,
     ):
         await until_async(lambda: old(harness.store), 30, "the server to be older than any lease")
         yield harness, store, proxy

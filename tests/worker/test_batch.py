@@ -192,7 +192,7 @@ async def test_calls_one_by_one_after_a_failure_need_tokens_as_well(app: Unstuck
     assert min(calls[2] - calls[0], calls[3] - calls[1]) >= 0.5
 
 
-async def test_each_job_of_a_batch_can_be_told_apart_and_tell_its_progress(app: Unstuck) -> None:
+async def test_each_job_of_a_batch_can_be_distinguished_and_reports_its_progress(app: Unstuck) -> None:
     go_on, found = asyncio.Event(), []
 
     @app.batch(size=3)

@@ -85,7 +85,7 @@ def test_every_entry_is_one_json_object(ran: Ran) -> None:
 
 
 @pytest.mark.accepts("EMB-090", "EMB-091", "EMB-094")
-def test_every_failure_is_told_with_its_job_and_its_attempt(ran: Ran) -> None:
+def test_every_failure_is_reported_with_its_job_and_its_attempt(ran: Ran) -> None:
     told = {
         entity: [(line["attempt"], line["maxAttempts"]) for line in ran.of(entity)] for entity in ENTITIES
     }
@@ -97,7 +97,7 @@ def test_every_failure_is_told_with_its_job_and_its_attempt(ran: Ran) -> None:
 
 
 @pytest.mark.accepts("EMB-092", "EMB-093", "EMB-068")
-def test_a_failure_is_told_with_its_entity_its_type_and_its_severity(ran: Ran) -> None:
+def test_a_failure_is_reported_with_its_entity_its_type_and_its_severity(ran: Ran) -> None:
     told = [
         (line["entityName"], line["errorType"], line["level"])
         for entity in ENTITIES
@@ -110,7 +110,7 @@ def test_a_failure_is_told_with_its_entity_its_type_and_its_severity(ran: Ran) -
 
 
 @pytest.mark.accepts("EMB-095", "EMB-096")
-def test_a_failure_is_told_with_its_message_stack_time_and_worker(ran: Ran) -> None:
+def test_a_failure_is_reported_with_its_message_stack_time_and_worker(ran: Ran) -> None:
     for entity, error in (
         ("far", "broke"),
         ("wrong", "no such entity"),

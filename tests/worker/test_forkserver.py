@@ -64,7 +64,7 @@ async def file_with_pid(path: Path) -> int:
     return int(await until_async(there, 30, "the handler to tell"))
 
 
-async def test_the_death_of_one_fork_server_is_not_told_to_the_jobs_of_the_next() -> None:
+async def test_the_death_of_one_fork_server_is_not_reported_to_the_jobs_of_the_next() -> None:
     """A fork server that died is the end of its own jobs only: jobs of the one that replaced it go on.
 
     Otherwise they would count as crashed and be requeued while their processes run: each would run twice at a time.

@@ -32,7 +32,7 @@ def told(job: Job) -> tuple[str, str, str]:
     return job.error.category, job.error.code, job.error.reason or ""
 
 
-async def test_a_handler_says_everything_from_its_own_process(workers: Workers) -> None:
+async def test_a_handler_reports_everything_from_its_own_process(workers: Workers) -> None:
     [ref] = await workers.enqueue("apart_async", gate=workers.gate)
     worker = workers.start(*ALONE, "--burst")
 
@@ -125,7 +125,7 @@ async def test_what_handlers_do_to_their_process_touches_nobody_else(workers: Wo
         assert (job.status, job.attempts) == (Status.COMPLETED, 1)
 
 
-async def test_what_cannot_be_understood_ends_the_process_that_says_it(workers: Workers) -> None:
+async def test_what_cannot_be_understood_ends_the_process_that_sent_it(workers: Workers) -> None:
     [ref] = await workers.enqueue("rough", what="garbage", max_attempts=1)
     worker = workers.start(*ALONE)
 
@@ -190,7 +190,7 @@ async def test_a_cancelled_job_loses_its_process_and_nobody_else_does(workers: W
     assert (await workers.over(other, 20, worker)).attempts == 1
 
 
-async def test_a_handler_that_cannot_be_found_in_the_child_is_told_of(workers: Workers) -> None:
+async def test_a_handler_that_cannot_be_found_in_the_child_is_reported(workers: Workers) -> None:
     [ref] = await workers.enqueue("made_up", max_attempts=3)
     worker = workers.start(*ALONE, "--burst", app="absent_app:app")
     assert worker.wait(20) == 0
@@ -298,7 +298,7 @@ async def test_a_fork_server_that_hung_up_has_ended_before_there_is_another(isol
     assert first.process.returncode is not None
 
 
-async def test_more_jobs_than_a_fork_server_that_is_busy_can_be_told_of_wait(isolation: Isolation) -> None:
+async def test_more_jobs_than_a_busy_fork_server_can_be_sent_wait(isolation: Isolation) -> None:
     pid = await fork_server(isolation)
     os.kill(pid, signal.SIGSTOP)
     running = [asyncio.create_task(run(isolation, 0.0)) for _ in range(300)]

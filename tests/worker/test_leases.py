@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("lease", "heartbeat", "least", "most"), [(40.0, 0.2, 0.15, 0.9), (5.0, 1.0, 0.95, 9.0)]
 )
-async def test_a_worker_leases_and_beats_as_its_queue_says(
+async def test_a_worker_leases_and_sends_heartbeats_as_its_queue_asks_for(
     app: Unstuck, lease: float, heartbeat: float, least: float, most: float
 ) -> None:
     @app.task(lease=lease, heartbeat=heartbeat)
@@ -97,7 +97,7 @@ async def test_a_lease_that_ran_out_is_taken_by_a_worker_at_work_without_an_oper
     assert (await handle.job()).attempts == 2
 
 
-async def test_a_job_whose_lease_may_be_over_is_started_only_if_the_store_says_it_is_still_ours(
+async def test_a_job_whose_lease_may_be_over_is_started_only_if_the_store_answers_that_it_is_still_ours(
     app: Unstuck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[int] = []

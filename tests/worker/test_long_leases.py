@@ -72,7 +72,7 @@ async def test_an_embedding_is_leased_for_five_minutes_and_again_with_each_beat(
     assert len(await Reaper(harness.store).recover()) == 1
 
 
-async def test_a_worker_of_long_leases_is_heard_of_often_enough_to_count_as_alive(
+async def test_a_worker_of_long_leases_sends_heartbeats_often_enough_to_count_as_alive(
     app: Unstuck, harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert 2 * HEARD_EVERY < WORKER_SILENT < 120

@@ -122,7 +122,7 @@ async def test_a_ticket_is_good_for_one_call_and_a_second_one_needs_its_own() ->
     assert exchange.asked == [(False, False)]
 
 
-async def test_a_ticket_that_is_too_old_is_exchanged_and_one_that_was_again_is_told() -> None:
+async def test_a_ticket_that_is_too_old_is_exchanged_and_one_that_was_again_is_reported() -> None:
     exchange = Exchange()
     permit = exchange.permit(NEVER)
 

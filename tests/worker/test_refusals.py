@@ -72,7 +72,7 @@ async def test_a_429_spends_nothing_and_closes_the_bucket_for_everybody(
 
 
 @pytest.mark.accepts("EMB-161")
-async def test_after_a_429_work_goes_on_by_itself_and_the_log_tells_of_both(
+async def test_after_a_429_work_goes_on_by_itself_and_the_log_reports_both(
     app: Unstuck, caplog: pytest.LogCaptureFixture
 ) -> None:
     starts: list[float] = []

@@ -53,7 +53,7 @@ async def running(upkeep: Retention) -> AsyncIterator[None]:
 
 @pytest.mark.accepts("EMB-021", "EMB-024", "EMB-025")
 @pytest.mark.parametrize(("days", "kept"), [("7", {}), ("30", {"embedding": 2})])
-async def test_the_variable_says_for_how_long_finished_jobs_are_kept(
+async def test_the_variable_sets_for_how_long_finished_jobs_are_kept(
     app: Unstuck,
     harness: SQLiteHarness,
     days: str,
@@ -90,7 +90,7 @@ async def test_the_variable_says_for_how_long_finished_jobs_are_kept(
 
 
 @pytest.mark.accepts("EMB-022")
-def test_the_variable_may_say_7_to_30_days_and_without_one_14_hold() -> None:
+def test_the_variable_may_be_7_to_30_days_and_without_one_14_hold() -> None:
     said = [retention({"q": EMBEDDING}, {VARIABLE: days}) for days in ("7", "14", " 30 ")]
 
     assert said == [{"q": 7}, {"q": 14}, {"q": 30}]
@@ -110,7 +110,7 @@ def test_days_out_of_range_or_not_whole_are_refused(days: str) -> None:
 
 
 @pytest.mark.parametrize("environ", [{}, {VARIABLE: ""}, {VARIABLE: "  "}])
-def test_days_that_nobody_says_are_refused_with_what_to_do(environ: dict[str, str]) -> None:
+def test_days_that_are_not_set_are_refused_with_the_next_step(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
         retention({"q": EMBEDDING}, environ)
 
@@ -222,7 +222,7 @@ async def test_a_queue_that_fails_does_not_stop_the_others(
     assert await left(harness.store) == {"bad": 2}
 
 
-async def test_several_clean_up_at_once_and_tell_how_many_they_deleted(
+async def test_several_clean_up_at_once_and_report_how_many_they_deleted(
     harness: SQLiteHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     stores = [harness.store, await harness.another(), await harness.another()]

@@ -80,7 +80,7 @@ WAYS: dict[str, Callable[[Unstuck], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_task_says_which_errors_are_tried_again_wherever_it_runs(way: str, app: Unstuck) -> None:
+async def test_a_task_decides_which_errors_are_tried_again_wherever_it_runs(way: str, app: Unstuck) -> None:
     task = WAYS[way](app)
     handles = {what: await task.enqueue(what) for what in RAISED}
 
@@ -124,7 +124,7 @@ SAID = [
 
 @pytest.mark.parametrize(("word", "status", "attempts"), SAID, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("named", ["on", "never"])
-async def test_what_a_handler_says_itself_holds_beside_a_list_of_everything(
+async def test_what_a_handler_decides_itself_holds_beside_a_list_of_everything(
     app: Unstuck, word: Exception, status: Status, attempts: int, named: str
 ) -> None:
     everything: Any = {named: (Exception,)}

@@ -51,7 +51,7 @@ async def test_an_attempt_that_takes_too_long_is_cancelled_and_retried(app: Unst
     assert await good.result() == "in time"
 
 
-async def test_a_thread_that_takes_too_long_is_told_at_once_and_keeps_its_place(app: Unstuck) -> None:
+async def test_a_thread_that_takes_too_long_is_reported_at_once_and_keeps_its_place(app: Unstuck) -> None:
     release = threading.Event()
     running = most = starts = 0
     told: list[bool] = []
@@ -192,7 +192,7 @@ async def test_a_snooze_that_is_over_already_does_not_keep_the_worker_busy(app: 
 
 @pytest.mark.parametrize("asked", [math.nan, 10**12, math.inf, "1h", True, [1]])
 @pytest.mark.parametrize("limited", [False, True])
-async def test_a_length_of_time_that_cannot_be_fails_its_job_where_it_is_said(
+async def test_a_length_of_time_that_cannot_be_fails_its_job_where_it_is_given(
     app: Unstuck, limited: bool, asked: Any
 ) -> None:
     @app.task

@@ -55,7 +55,7 @@ def test_the_fifth_failure_in_a_row_is_warned_of_once_with_the_count(
     assert "5 failures in a row" in warning.getMessage()
 
 
-def test_one_success_after_three_failures_resets_the_count_and_is_told(
+def test_one_success_after_three_failures_resets_the_count_and_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "unstuck.health")
@@ -184,7 +184,7 @@ def test_a_worker_that_is_full_need_not_ask_for_work() -> None:
     assert vitals.health().status == "HEALTHY"  # room again, and it has just begun to ask
 
 
-def test_health_can_be_asked_for_while_other_threads_tell() -> None:
+def test_health_can_be_asked_for_while_other_threads_report() -> None:
     vitals, done = WorkerHealth(), threading.Event()
 
     def tell() -> None:

@@ -101,7 +101,7 @@ async def test_a_running_worker_goes_on_recovering_by_itself(app: Unstuck, harne
 
 
 @pytest.mark.accepts("REC-006", "REC-007", "REC-078")
-async def test_each_worker_recovers_every_interval_and_tells_how_many_each_time(
+async def test_each_worker_recovers_every_interval_and_reports_how_many_each_time(
     app: Unstuck, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task

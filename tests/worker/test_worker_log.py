@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.accepts("EMB-066", "EMB-091", "EMB-092")
 @pytest.mark.parametrize("kind", ["async", "thread", "batch"])
-async def test_a_permanent_error_is_told_with_what_its_handler_bound(
+async def test_a_permanent_error_is_reported_with_what_its_handler_bound(
     app: Unstuck, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
@@ -67,7 +67,7 @@ async def test_a_retry_is_a_warning_with_the_count_of_attempts(
 
 
 @pytest.mark.accepts("EMB-084", "EMB-085", "EMB-086")
-async def test_a_worker_that_succeeds_after_three_failures_counts_anew_and_says_so(
+async def test_a_worker_that_succeeds_after_three_failures_counts_from_zero_and_logs_it(
     app: Unstuck, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task
@@ -112,7 +112,9 @@ async def test_a_worker_reports_what_it_did_under_its_id(
 
 
 @pytest.mark.accepts("EMB-080", "EMB-088", "EMB-089")
-async def test_the_status_tells_how_many_failed_and_of_what_and_when_one_succeeded_last(app: Unstuck) -> None:
+async def test_the_status_reports_how_many_failed_and_of_what_and_when_one_succeeded_last(
+    app: Unstuck,
+) -> None:
     @app.task(retry=1)
     async def work(how: str) -> None:
         if how == "late":

@@ -61,7 +61,7 @@ def mutated() -> None:
     ],
     ids=["a model", "no text", "half a character", "changed later"],
 )
-async def test_what_one_job_says_of_itself_does_not_stop_the_beats_of_others(
+async def test_what_one_job_reports_does_not_stop_the_heartbeats_of_others(
     app: Unstuck, say: Callable[[], None], harness: SQLiteHarness
 ) -> None:
     said, go_on = asyncio.Event(), asyncio.Event()

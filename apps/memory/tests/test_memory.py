@@ -161,7 +161,7 @@ async def test_the_graph_is_read_page_by_page(memory: Memory) -> None:
     assert (await memory.read_graph(limit=7)).next_after is None
 
 
-async def test_an_answer_holds_a_thousand_relations_and_says_that_there_are_more(memory: Memory) -> None:
+async def test_an_answer_holds_a_thousand_relations_and_reports_that_there_are_more(memory: Memory) -> None:
     leaves = [f"leaf {number}" for number in range(RELATIONS + 1)]
     await memory.create_entities([new("hub"), *map(new, leaves[:500])])
     await memory.create_entities([*map(new, leaves[500:])])

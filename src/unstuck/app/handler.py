@@ -75,7 +75,7 @@ class Handler:
     def read(self, job: Job) -> dict[str, Any]:
         """The job's payload as arguments of the function; raises PayloadError if they do not fit."""
         payload = job.payload
-        if isinstance(payload, dict) and (ignored := self.ignored(job)):
+        if job.foreign and isinstance(payload, dict) and (ignored := self.ignored(job)):
             payload = {name: value for name, value in payload.items() if name not in ignored}
         return self.arguments.unpack(payload)
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+)
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
@@ -16,6 +22,8 @@ Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 Middleware = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 AroundEnqueue = Callable[[Sequence[Call[Any]]], AbstractContextManager[Any]]
+
+_ALONE = nullcontext()
 
 
 def middleware_of(task: str, given: Any) -> tuple[Middleware, ...]:
@@ -40,9 +48,13 @@ def check_around_enqueue(function: Any) -> None:
         )
 
 
-@contextmanager
-def enqueueing(around: Iterable[AroundEnqueue], calls: Sequence[Call[Any]]) -> Iterator[None]:
+def enqueueing(around: Sequence[AroundEnqueue], calls: Sequence[Call[Any]]) -> AbstractContextManager[None]:
     """Inside of all of them; the first one is the outermost."""
+    return _inside(around, calls) if around else _ALONE
+
+
+@contextmanager
+def _inside(around: Sequence[AroundEnqueue], calls: Sequence[Call[Any]]) -> Iterator[None]:
     stored = False
     with ExitStack() as stack:
         for each in around:

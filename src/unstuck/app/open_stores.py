@@ -23,15 +23,14 @@ class OpenStores(WeakKeyDictionary[asyncio.AbstractEventLoop, _Stores]):
     async def opened(self, url: str) -> Store:
         """The store of the current event loop, opened when it is first asked for."""
         loop = asyncio.get_running_loop()
-        if loop not in self:
-            self[loop] = _Stores()
-        stores = self[loop]
+        if (stores := self.get(loop)) is None:
+            stores = self[loop] = _Stores()
         stores.fork_guard.check()
-        if url not in stores:
+        if (store := stores.get(url)) is None:
             async with stores.opening:
-                if url not in stores:
-                    stores[url] = await _opened(url)
-        return stores[url]
+                if (store := stores.get(url)) is None:
+                    store = stores[url] = await _opened(url)
+        return store
 
     async def close(self, url: str) -> None:
         """Close the store on all event loops."""

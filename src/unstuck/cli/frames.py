@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from unstuck import Counts, Job, Overview
 from unstuck.cli.output import table_lines
-from unstuck.protocol.retry import spent
 from unstuck.text.phrases import lasting
 from unstuck.text.redact import redact
 
@@ -79,7 +78,7 @@ def _running(view: Overview) -> list[Line]:
             job.id,
             job.task[:20],
             _lasting(_since(job.started_at, view.now)),
-            f"{spent(job)}/{job.max_attempts}",
+            f"{job.spent}/{job.max_attempts}",
             (job.stage or "")[:12],
             _progress(job),
             (job.owner or "")[-20:],

@@ -20,7 +20,6 @@ from unstuck.cli.output import (
     store_option,
     with_jobs,
 )
-from unstuck.protocol.retry import spent
 from unstuck.text.phrases import counted
 
 FIRST = ("why", "code", "message")  # of an event's details: the most important ones
@@ -80,7 +79,7 @@ def job(id: str, queue: str | None, store: str | None, as_json: bool) -> None:
         "queue": found.queue,
         "task": found.task,
         "status": found.status,
-        "attempts": f"{spent(found)} of {found.max_attempts}, {counted(found.crashes, 'crash')}",
+        "attempts": f"{found.spent} of {found.max_attempts}, {counted(found.crashes, 'crash')}",
         "priority": found.priority,
         "key": found.key,
         "created": shown(found.created_at),
@@ -124,7 +123,7 @@ def explain(id: str, queue: str | None, store: str | None, as_json: bool) -> Non
         "lane": found.lane,
         "created": shown(found.created_at),
         "run at": shown(found.run_at),
-        "attempts": f"{spent(found)} of {found.max_attempts}",
+        "attempts": f"{found.spent} of {found.max_attempts}",
         "crashes": found.crashes if found.max_crashes is None else f"{found.crashes} of {found.max_crashes}",
         "owner": found.owner,
         "lease until": shown(found.lease_until),
@@ -201,7 +200,7 @@ def _print_page(page: Page, head: Sequence[str], rows: Sequence[Sequence[Any]], 
 
 
 def _tries(job: Job) -> str:
-    return f"{spent(job)}/{job.max_attempts}"
+    return f"{job.spent}/{job.max_attempts}"
 
 
 def _error(job: Job) -> str:

@@ -295,7 +295,7 @@ def on_signals(stop: Stop) -> None:
 
 
 def obey(stop: Stop) -> None:
-    """Under a supervisor, which tells the two apart."""
+    """Under a supervisor, which distinguishes the two."""
     loop = asyncio.get_running_loop()
     for number_ in ENDING:
         loop.add_signal_handler(number_, stop)

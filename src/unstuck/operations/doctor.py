@@ -17,9 +17,9 @@ from unstuck.protocol.errors import SchemaError
 from unstuck.protocol.fleet import WorkerInfo
 from unstuck.protocol.foreign import ForeignTables, Stuck
 from unstuck.protocol.job import Job, Status
-from unstuck.protocol.judge import judge
 from unstuck.protocol.leases import GRACE
 from unstuck.protocol.operators import Counts, Filter, Finding
+from unstuck.protocol.retry import judge
 from unstuck.protocol.store import Store
 from unstuck.text.phrases import command, counted, holder, lasting, near
 

@@ -10,9 +10,8 @@ from unstuck.operations.limits import lane_full, limited
 from unstuck.protocol.fleet import WorkerInfo
 from unstuck.protocol.foreign import Parental
 from unstuck.protocol.job import Category, Ending, Job, Ref, Status
-from unstuck.protocol.judge import judge
 from unstuck.protocol.operators import Counts, Event, Filter
-from unstuck.protocol.retry import spent
+from unstuck.protocol.retry import judge
 from unstuck.protocol.store import Store
 from unstuck.stores.shared.events import UNREADABLE
 from unstuck.text.phrases import ago, command, counted, holder, lasting, near
@@ -39,7 +38,7 @@ async def explain(store: Store, job: Job) -> str:
 
 def _failed(job: Job, now: datetime) -> str:
     cause = f"{job.error.code}: {job.error.message}" if job.error else "no error was recorded"
-    tries = f"{spent(job)} of {counted(job.max_attempts, 'attempt')}"
+    tries = f"{job.spent} of {counted(job.max_attempts, 'attempt')}"
     lost = f" and {counted(job.crashes, 'crash')}" if job.max_crashes is not None and job.crashes else ""
     return f"It failed {ago(job.finished_at, now)} after {tries}{lost} ({cause})."
 

@@ -286,7 +286,7 @@ class Jobs(ScheduleChanges):
 
     async def resume(self, queue: str) -> bool:
         """Let a queue run again after a pause or a halt; false if it was not paused."""
-        return await self._store.resume(queue_name(queue))
+        return await self._store.pause(queue_name(queue), None)
 
     async def explain(self, id: str, queue: str | None = None) -> str:
         """Why a job is where it is and what can be done about it, in a sentence or two."""

@@ -21,20 +21,20 @@ async def limited(store: Store, counts: Counts, takers: Sequence[WorkerInfo]) ->
     if (rate := limits.get("rate")) is not None:
         bucket = await store.take(name := rate["bucket"] or queue)
         shared = f" by bucket {name!r}" if name != queue else ""
-        told = f"Queue {queue!r} is rate limited ({rate['count']} in {rate['per']:g} s){shared} for another"
+        what = f"Queue {queue!r} is rate limited ({rate['count']} in {rate['per']:g} s){shared} for another"
         if bucket.closed_for > 0:
-            why = "a handler was told to wait so long"
-            return Finding("warning", f"{told} {lasting(bucket.closed_for)}: {why}.", "it goes on by itself")
+            why = "a handler was asked to wait so long"
+            return Finding("warning", f"{what} {lasting(bucket.closed_for)}: {why}.", "it goes on by itself")
         if bucket.out >= rate["count"] and bucket.first_back > 0:
             long = f"{counted(counts.due, 'due job')} will take about {lasting(counts.due / rate['count'] * rate['per'])}"
-            told = f"{told} {lasting(bucket.first_back)}: its {long}, however many workers there are."
-            return Finding("warning", told, "raise its rate, or enqueue less")
+            what = f"{what} {lasting(bucket.first_back)}: its {long}, however many workers there are."
+            return Finding("warning", what, "raise its rate, or enqueue less")
     elif (wait := (await store.take(of_queue(queue))).closed_for) > 0:
-        told = f"Queue {queue!r} is left alone by all workers for another {lasting(wait)}: a handler was told to wait so long."
-        return Finding("warning", told, "it goes on by itself")
+        what = f"Queue {queue!r} is left alone by all workers for another {lasting(wait)}: a handler was asked to wait so long."
+        return Finding("warning", what, "it goes on by itself")
     if (most := limits.get("limit")) is not None and counts.processing >= most:
-        told = f"Queue {queue!r} runs at most {counted(most, 'job')} at a time, and so many are running."
-        return Finding("ok", told)
+        what = f"Queue {queue!r} runs at most {counted(most, 'job')} at a time, and so many are running."
+        return Finding("ok", what)
     return None
 
 

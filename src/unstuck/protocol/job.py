@@ -165,6 +165,11 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         return Lease(self.queue, self.id, self.fence)
 
     @property
+    def spent(self) -> int:
+        """The attempts that count against ``max_attempts``."""
+        return self.attempts if self.max_crashes is None else self.attempts - self.crashes
+
+    @property
     def cancelled(self) -> bool:
         return self.status is Status.FAILED and self.settled is Ending.CANCELLED
 

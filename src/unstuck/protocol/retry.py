@@ -1,8 +1,12 @@
-"""fate(): what an unsuccessful attempt leads to. Pure, and the only place that decides it."""
+"""What an unsuccessful attempt leads to: fate() of one that ended in an error, judge() of one whose worker fell silent or died.
+
+Pure, and the only place that decides it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from unstuck.protocol.job import JITTER, Category, Failure, Job
 from unstuck.protocol.outcome import Outcome, Settled, failed, retried
@@ -13,7 +17,7 @@ def fate(job: Job, failure: Failure, *, delay: float | None = None, jitter: floa
 
     ``delay`` replaces the backoff when the other side asked for it. ``jitter`` is a number from 0 to 1.
     """
-    tries = spent(job)
+    tries = job.spent
     if failure.category is Category.TRANSIENT and tries < job.max_attempts:
         return retried(
             job.lease, failure, backoff(job.backoff, tries, jitter * job.jitter) if delay is None else delay
@@ -21,6 +25,18 @@ def fate(job: Job, failure: Failure, *, delay: float | None = None, jitter: floa
     # An infrastructure failure that hit one job hits the next one, too: nothing of this queue runs until somebody has looked.
     halt = f"CRITICAL: {failure.message[:300]}" if failure.category is Category.CRITICAL else ""
     return failed(job.lease, failure, halt=halt)
+
+
+def judge(job: Job, of: str | None = None, cause: str = "", *, jitter: float = 0.0) -> Outcome:
+    """What becomes of a job whose lease ran out, or whose worker ``of`` died of ``cause``."""
+    failure = _silence(job) if of is None else _death(job, cause)
+    return crash_fate(job, failure, seen=of is not None, jitter=jitter)
+
+
+def judge_child(job: Job, cause: str, message: str, *, pid: int, worker: str, jitter: float = 0.0) -> Outcome:
+    """What becomes of a job whose own process died of ``cause``, while its worker lives."""
+    failure = _crash(job, "crashed", cause, message, worker, {"pid": pid, "cause": cause})
+    return crash_fate(job, failure, seen=True, jitter=jitter)
 
 
 def crash_fate(job: Job, failure: Failure, *, seen: bool = False, jitter: float = 0.0) -> Outcome:
@@ -50,11 +66,6 @@ def parent_fate(job: Job, answer: Settled) -> Outcome:
     return fate(job, Failure(category, str(answer), f"{why}. moveToFinished", attempt=job.attempts))
 
 
-def spent(job: Job) -> int:
-    """The attempts that count against ``max_attempts``."""
-    return job.attempts if job.max_crashes is None else job.attempts - job.crashes
-
-
 def backoff(steps: Sequence[float], attempt: int, more: float = 0.0) -> float:
     """Seconds to wait after the given attempt (from 1); the last step repeats, no steps means no wait.
 
@@ -64,3 +75,46 @@ def backoff(steps: Sequence[float], attempt: int, more: float = 0.0) -> float:
         return 0.0
     step = steps[min(max(attempt, 1), len(steps)) - 1]
     return step * (1.0 + more)
+
+
+def _silence(job: Job) -> Failure:
+    sent = (
+        "never sent a heartbeat"
+        if job.heartbeat_at is None
+        else f"sent its last heartbeat at {job.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    message = f"{_holder(job)} {sent}, and its lease ran out"
+    return _crash(job, "timeout", "lease_expired", message, job.owner or "", _last_seen(job))
+
+
+def _death(job: Job, cause: str) -> Failure:
+    message = f"{_holder(job)} died: {cause}"
+    return _crash(job, "crashed", cause, message, job.owner or "", _last_seen(job))
+
+
+def _holder(job: Job) -> str:
+    return f"worker {job.owner}" if job.owner else "a worker without a name"
+
+
+def _last_seen(job: Job) -> dict[str, Any]:
+    """What is known about a worker that fell silent or died; enough to find it."""
+    return {
+        "owner": job.owner,
+        "lease_until": None if job.lease_until is None else job.lease_until.isoformat(),
+        "heartbeat_at": None if job.heartbeat_at is None else job.heartbeat_at.isoformat(),
+        "stage": job.stage,
+        "attempts": job.attempts,
+        "crashes": job.crashes + 1,
+    }
+
+
+def _crash(job: Job, code: str, reason: str, message: str, worker: str, details: dict[str, Any]) -> Failure:
+    return Failure(
+        category=Category.TRANSIENT,
+        code=code,
+        reason=reason,
+        message=message,
+        attempt=job.attempts,
+        worker=worker,
+        details=details,
+    )

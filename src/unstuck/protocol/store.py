@@ -226,14 +226,12 @@ class Operators(Protocol):
         """Give jobs that are pending another priority or time; answers how many were pending, 0 if neither is given."""
         ...
 
-    async def pause(self, queue: str, why: str) -> None:
+    async def pause(self, queue: str, why: str | None) -> bool:
         """Stop leasing from a queue: after this returned, nothing of it is leased. A second one has the last word.
 
-        A halt stays, as the reason of a pause stays when its queue is halted.
+        A halt stays, as the reason of a pause stays when its queue is halted. Without a reason, resume the queue: lift its
+        pause, its halt or both; false if there was neither.
         """
-
-    async def resume(self, queue: str) -> bool:
-        """Lift a pause, a halt or both; false if there was neither."""
         ...
 
 

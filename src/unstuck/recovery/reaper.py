@@ -19,9 +19,9 @@ from unstuck.protocol.errors import ConfigError, StoreError
 from unstuck.protocol.foreign import ForeignTables, Judge, Reaped
 from unstuck.protocol.ids import process_id, reaper_of
 from unstuck.protocol.job import Ending, Job
-from unstuck.protocol.judge import judge
 from unstuck.protocol.leases import GRACE, Recovery
 from unstuck.protocol.outcome import Outcome, Settled
+from unstuck.protocol.retry import judge
 from unstuck.protocol.store import Leases, Store
 from unstuck.recovery.clock_steps import bring_forward
 from unstuck.recovery.processes import is_gone
@@ -219,7 +219,7 @@ class Reaper:
                 log_alert(outcome)
             self.troubles = reaped.troubles
         self._next_end = min((end for end in ends if end is not None), default=None)
-        # ``next_end`` does not tell when a lease runs out that has ended and is spared.
+        # ``next_end`` does not show when a lease runs out that has ended and is spared.
         self._spared = any(span.until < SPARED_FOR for span in seen.blind)
         self._availability.recovered()
         self.scan_ms = round((time.monotonic() - started) * 1000, 3)

@@ -22,9 +22,8 @@ from unstuck.config.policy import Policy
 from unstuck.protocol.classify import Class, Refusal, classify, failure, unfit
 from unstuck.protocol.errors import Snooze
 from unstuck.protocol.job import Category, Failure, Job
-from unstuck.protocol.judge import judge_child
 from unstuck.protocol.outcome import Outcome, completed, released
-from unstuck.protocol.retry import fate
+from unstuck.protocol.retry import fate, judge_child
 from unstuck.recovery.reports import log_failure
 from unstuck.worker.held_leases import HeldLeases
 from unstuck.worker.isolation.child import Remote
@@ -62,7 +61,8 @@ async def perform(handler: Handler | None, context: Context, policy: Policy, run
     """Run one job. Raises CancelledError only if the worker itself cancelled it."""
     if handler is None:
         return _unknown(context.job)
-    _log_ignored(handler, context)
+    if context.job.foreign:
+        _log_ignored(handler, context)
     arguments: dict[str, Any] = {}
     if not isolated(handler, context):
         try:
@@ -93,7 +93,8 @@ async def perform_batch(
     items: list[Any] = []
     fit: list[Context] = []
     for context in contexts:
-        _log_ignored(handler, context)
+        if context.job.foreign:
+            _log_ignored(handler, context)
         try:
             items += handler.read(context.job).values()
             fit.append(context)

@@ -97,9 +97,9 @@ class HeldLeases:
         """Hold a lease again that was forgotten, because another outcome of it is on its way."""
         self._held[held.lease] = held
 
-    def forget(self, lease: Lease) -> HeldLease | None:
-        """The store has answered to its outcome, or somebody else has it: nothing more is done about it here."""
-        return self._held.pop(lease, None)
+    def forget(self, leases: Iterable[Lease]) -> list[HeldLease | None]:
+        """The store has answered to their outcomes, or somebody else has them: nothing more is done about them here."""
+        return [self._held.pop(lease, None) for lease in leases]
 
     def lose(self, held: HeldLease, verdict: Verdict) -> None:
         """Somebody else has the job now, or nobody wants it any more: stop working on it."""
@@ -109,7 +109,7 @@ class HeldLeases:
         held.context.cancelled = True
         if held in self.waiting:
             self.waiting.remove(held)
-            self.forget(held.lease)
+            self.forget([held.lease])
         elif held.running is not None and held.begun and not self._wanted(held.running):
             held.running.cancel()  # if it has not begun, it will see the verdict when it does
         self._wakeup.set()
@@ -166,7 +166,6 @@ class HeldLeases:
 
     def given_back(self, jobs: Iterable[HeldLease]) -> None:
         """Forget what the watch gave back while the loop was blocked."""
-        for held in jobs:
-            self.forget(held.lease)
+        self.forget([held.lease for held in jobs])
         self.waiting = deque(held for held in self.waiting if held.lease in self._held)
         self._wakeup.set()

@@ -211,9 +211,7 @@ class Slots:
                 log.exception("job %s could not be carried through", group[0].job.id)
         finally:
             if len(ours) < len(group):
-                for held in group:
-                    if held not in ours and not held.ended:
-                        self._held.forget(held.lease)
+                self._held.forget([held.lease for held in group if held not in ours and not held.ended])
             self._ended(ours, outcomes)
 
     def _unfinished(self, held: HeldLease, error: BaseException) -> Outcome:
@@ -247,7 +245,7 @@ class Slots:
                 held.end()
                 self._outbox.add(outcome)
             else:
-                self._held.forget(held.lease)
+                self._held.forget([held.lease])
             if outcome.failure is not None:
                 failures.append(outcome)
         for outcome in failures:

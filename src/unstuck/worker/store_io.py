@@ -7,7 +7,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from unstuck.background import end, happens
@@ -103,12 +103,11 @@ class StoreIO:
             self._failures = 0
             self._leasing.made_room()
 
-    def _settled(self, answers: Iterable[tuple[Outcome, Settled]]) -> None:
+    def _settled(self, answers: Sequence[tuple[Outcome, Settled]]) -> None:
         """Let go of the leases whose outcomes the store has answered to."""
         completed, lost, succeeded = Ending.COMPLETED, Settled.LOST, 0
-        forget = self._held.forget
-        for outcome, answer in answers:
-            held = forget(outcome.lease)
+        forgotten = self._held.forget([outcome.lease for outcome, _ in answers])
+        for (outcome, answer), held in zip(answers, forgotten, strict=True):
             if answer is lost:
                 facts = {"jobId": outcome.lease.id, "workerId": self._held.worker, "outcome": outcome.event}
                 log.warning(

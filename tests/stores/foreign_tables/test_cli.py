@@ -45,7 +45,7 @@ async def everything(shop: Product) -> list[tuple[Any, ...]]:
     ]
 
 
-async def test_reap_once_needs_no_right_but_to_read_update_and_tell(shop: Product, tmp_path: Path) -> None:
+async def test_reap_once_needs_no_right_but_to_read_update_and_notify(shop: Product, tmp_path: Path) -> None:
     ids = [
         await shop.stuck(lease_expires_at=-1, last_heartbeat_at=-1.5, attempt_count=tries) for tries in (1, 3)
     ]
@@ -132,7 +132,7 @@ async def test_the_service_acts_when_a_lease_ends_and_shows_what_it_did(
         (["doctor", "{url}", "--table", "no"], 1, "there is no table 'no' in this database"),
     ],
 )
-async def test_what_cannot_be_is_said_in_one_line(
+async def test_what_is_impossible_is_reported_in_one_line(
     shop: Product, tmp_path: Path, args: list[str], code: int, told: str
 ) -> None:
     answer = unstuck(tmp_path, *(word.replace("{url}", shop.url) for word in args), store=None)
@@ -159,7 +159,7 @@ async def test_a_table_that_cannot_be_reaped_does_not_keep_the_others_from_it(
     assert await shop.status(id_, "asr_jobs") == "queued"
 
 
-async def test_on_a_terminal_what_was_recovered_and_what_was_not_is_said_once(
+async def test_on_a_terminal_what_was_recovered_and_what_was_not_is_printed_once(
     shop: Product, tmp_path: Path
 ) -> None:
     await shop.stuck(lease_expires_at=-1, last_heartbeat_at=-1.5)
@@ -249,7 +249,7 @@ async def test_what_was_prepared_is_used(postgres_server: Postgres, name: str) -
     assert f"Index Scan using {index}" in plan or f"Index Only Scan using {index}" in plan
 
 
-async def test_an_index_that_was_not_finished_is_made_anew(shop: Product) -> None:
+async def test_an_index_that_was_not_finished_is_made_again(shop: Product) -> None:
     async with open_tables(f"{shop.url}?table=jobs") as tables:
         await tables.prepare()
         await shop.say(
@@ -288,7 +288,7 @@ async def test_init_does_not_hold_anybody_up_while_it_waits_for_a_lock(
         assert len(await asyncio.wait_for(preparing, 20)) == 5
 
 
-async def test_doctor_says_what_is_stuck_and_what_a_reaper_would_do_and_changes_nothing(
+async def test_doctor_names_what_is_stuck_and_what_a_reaper_would_do_and_changes_nothing(
     shop: Product, tmp_path: Path
 ) -> None:
     await shop.stuck(lease_expires_at=-1, last_heartbeat_at=-1.5, stage="burnin")
@@ -348,7 +348,7 @@ async def test_doctor_gives_one_piece_of_advice_about_a_table_that_cannot_be_use
     assert "name one that is there" in missing
 
 
-async def test_a_user_who_may_only_read_is_told_of_the_table_and_of_no_schema_of_ours(
+async def test_a_user_who_may_only_read_sees_the_table_and_no_schema_of_ours(
     shop: Product, tmp_path: Path
 ) -> None:
     await shop.stuck()
@@ -361,7 +361,7 @@ async def test_a_user_who_may_only_read_is_told_of_the_table_and_of_no_schema_of
     assert "schema 'unstuck'" not in answer.stdout + answer.stderr
 
 
-async def test_doctor_says_what_a_table_lacks(shop: Product, tmp_path: Path) -> None:
+async def test_doctor_names_what_a_table_lacks(shop: Product, tmp_path: Path) -> None:
     await shop.say("ALTER TABLE jobs DROP COLUMN stage, DROP COLUMN next_earliest_run_at")
     await shop.say("ALTER TABLE jobs ALTER last_heartbeat_at TYPE timestamp")
     await shop.say("DROP TABLE job_events")

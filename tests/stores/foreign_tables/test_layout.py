@@ -12,8 +12,8 @@ from support.work import burst
 
 from unstuck import ConfigError, Layout, Reaper, SchemaError, Terms, Unstuck, open_store
 from unstuck.protocol.availability import Availability
-from unstuck.protocol.judge import judge
 from unstuck.protocol.leases import Share
+from unstuck.protocol.retry import judge
 from unstuck.stores import open_tables
 
 pytestmark = pytest.mark.anyio
@@ -98,7 +98,7 @@ async def test_a_table_may_call_everything_otherwise(clips: Product) -> None:
     ]
 
 
-async def test_a_url_can_say_the_names_and_a_worker_works_by_them(clips: Product) -> None:
+async def test_a_url_can_give_the_names_and_a_worker_uses_them(clips: Product) -> None:
     names = {
         "id": "clipId", "status": "state", "attempts": "tries", "owner": "lockedBy", "lease": "leaseUntil",
         "queued": "0%25 done", "processing": "50%25 done", "done": "100%25 done", "failed": "off",
@@ -150,7 +150,7 @@ async def test_a_table_with_nothing_but_the_least_is_reaped(
                 await store.lease({"jobs": Share(20.0, 1)}, 1, "w")
 
 
-async def test_times_that_do_not_say_their_zone_are_read_as_the_server_wrote_them(
+async def test_times_without_a_zone_are_read_as_the_server_wrote_them(
     postgres_server: Postgres,
 ) -> None:
     url = postgres_server.create_database()

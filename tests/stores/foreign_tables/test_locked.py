@@ -55,7 +55,7 @@ async def migration(shop: Product, store: Store, monkeypatch: pytest.MonkeyPatch
         yield opened
 
 
-async def test_the_numbers_of_the_other_tables_are_told(
+async def test_the_numbers_of_the_other_tables_are_reported(
     shop: Product, store: Store, migration: Session
 ) -> None:
     await shop.add()
@@ -90,7 +90,7 @@ async def test_jobs_of_the_other_queues_are_found_and_leased(
 
 
 @pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
-async def test_outcomes_of_the_other_queues_are_written_and_it_is_said_who_keeps_the_rest(
+async def test_outcomes_of_the_other_queues_are_written_and_the_holder_of_the_rest_is_named(
     shop: Product, store: Store, held: list[Job], monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr(locked, "PATIENCE", "200ms")
@@ -127,7 +127,7 @@ async def test_a_row_that_somebody_has_locked_is_not_waited_for_by_those_who_hav
     assert await shop.status(held[1].id) == "done"
 
 
-async def test_who_stands_in_line_for_a_row_before_us_is_not_said_to_have_locked_the_table(
+async def test_a_session_that_stands_in_line_for_a_row_before_us_is_not_reported_to_have_locked_the_table(
     shop: Product, store: Store, held: list[Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locked, "PATIENCE", "200ms")
@@ -173,7 +173,7 @@ async def test_who_waits_to_lock_a_table_behind_somebody_who_reads_it_is_named_a
     assert f"or end the one that waits: SELECT pg_terminate_backend({waiter})" in found.fix
 
 
-async def test_who_asks_for_ids_is_told_of_the_table_they_may_be_in_unless_he_names_another_queue(
+async def test_a_verb_with_ids_names_the_locked_table_they_may_be_in_unless_another_queue_is_named(
     shop: Product, store: Store, migration: Session
 ) -> None:
     """Another row of that id may be in there, and of several only some would be found."""
@@ -198,7 +198,7 @@ async def test_who_asks_for_ids_is_told_of_the_table_they_may_be_in_unless_he_na
         ("ALTER TABLE asr_jobs DROP COLUMN lease_expires_at", "has no column lease_expires_at"),
     ],
 )
-async def test_a_table_that_is_not_what_it_was_is_told_and_the_others_are_looked_at(
+async def test_a_table_that_is_not_what_it_was_is_reported_and_the_others_are_looked_at(
     shop: Product, store: Store, change: str, why: str
 ) -> None:
     id_ = await shop.add()
@@ -222,7 +222,7 @@ async def test_a_table_that_is_not_what_it_was_is_told_and_the_others_are_looked
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["store", "tables"])
-async def test_the_doctor_says_who_has_locked_a_table_and_examines_the_others(
+async def test_the_doctor_names_who_has_locked_a_table_and_examines_the_others(
     shop: Product, store: Store, migration: Session, whole: bool
 ) -> None:
     id_ = await shop.stuck()

@@ -74,7 +74,7 @@ async def test_totals_count_every_row_that_ended(shop: Product, store: Store) ->
     assert counts.totals == {"completed": 3, "released": 1, "cancelled": 1}
 
 
-async def test_a_row_that_failed_says_why_and_is_found_by_it(shop: Product, store: Store) -> None:
+async def test_a_row_that_failed_gives_the_reason_and_is_found_by_it(shop: Product, store: Store) -> None:
     reaped = {"fail_code": "timeout", "fail_reason": "lease_expired", "error_message": "no beat for 5 min"}
     theirs = {"error_code": "FFMPEG", "error_message": "exit code 1, token=s3cr3tvalue"}
     why: dict[str | None, tuple[str, str, str] | None] = {
@@ -148,7 +148,7 @@ async def test_a_pause_stops_claims_and_a_limit_bounds_what_runs(shop: Product, 
         await shop.add()
     await store.pause("jobs", "the disk is full")
     assert await taken(store, 5) == []
-    await store.resume("jobs")
+    await store.pause("jobs", None)
 
     share = {"jobs": Share(20.0, 5, 2)}
     found = await asyncio.gather(*(store.lease(share, 5, f"w{number}") for number in range(4)))
@@ -172,7 +172,7 @@ async def test_who_must_count_what_runs_waits_for_those_who_are_taking_some(
     assert await asyncio.wait_for(limited, 20) == []  # two run meanwhile
 
 
-async def test_what_happened_to_a_row_of_the_same_id_in_another_table_is_not_told(
+async def test_what_happened_to_a_row_of_the_same_id_in_another_table_is_not_shown(
     shop: Product, store: Store
 ) -> None:
     id_ = await shop.add()
@@ -206,7 +206,7 @@ async def test_rows_are_added_by_those_who_own_the_table(store: Store) -> None:
     assert await store.delete(Filter(queue="jobs")) == 0
 
 
-async def test_leases_that_a_worker_does_not_know_of_are_told_to_it(shop: Product, store: Store) -> None:
+async def test_leases_that_a_worker_does_not_know_of_are_returned_to_it(shop: Product, store: Store) -> None:
     id_ = await shop.add()
     [job] = await taken(store)
 
@@ -258,7 +258,7 @@ async def test_a_pause_that_commits_while_a_claim_is_under_way_is_obeyed_by_it(
         assert await claiming == []
 
 
-async def test_a_table_that_lost_a_column_is_told_and_worked_on_again_when_it_is_back(
+async def test_a_table_that_lost_a_column_is_reported_and_worked_on_again_when_it_is_back(
     shop: Product, store: Store
 ) -> None:
     id_ = await shop.add()
@@ -272,7 +272,7 @@ async def test_a_table_that_lost_a_column_is_told_and_worked_on_again_when_it_is
     assert isinstance(store, AdoptingStore)
 
 
-async def test_a_row_that_beats_and_renews_nothing_is_told_of_with_both_times(
+async def test_a_row_that_beats_and_renews_nothing_is_reported_with_both_times(
     shop: Product, store: Store
 ) -> None:
     hangs = await shop.stuck(locked_by="cutter-1", lease_expires_at=-72_000, last_heartbeat_at=-3)
@@ -292,7 +292,7 @@ async def test_a_row_that_beats_and_renews_nothing_is_told_of_with_both_times(
 
 
 @on_one_server
-async def test_a_row_that_an_operator_put_back_begins_anew(shop: Product) -> None:
+async def test_a_row_that_an_operator_put_back_begins_again(shop: Product) -> None:
     id_ = await shop.stuck(attempt_count=1)
     for attempt in (2, 3, None):
         await recovery(shop)

@@ -68,7 +68,7 @@ async def test_a_row_that_used_up_its_attempts_fails(shop: Product, table: str, 
 
 @pytest.mark.accepts("REAP-013", "REAP-060", "REAP-061")
 @pytest.mark.parametrize("table", ["jobs", "asr_jobs"])
-async def test_a_row_that_was_put_back_has_one_event_that_says_why(shop: Product, table: str) -> None:
+async def test_a_row_that_was_put_back_has_one_event_that_gives_the_reason(shop: Product, table: str) -> None:
     id_ = await shop.stuck(table, stage="burnin")
 
     await reap(shop)
@@ -135,7 +135,7 @@ async def test_each_time_a_row_waits_longer(shop: Product) -> None:
     ],
     ids=lambda facts: " ".join(facts) if isinstance(facts, dict) else "",
 )
-async def test_the_environment_says_how_long_rows_wait_and_how_often_they_are_tried(
+async def test_the_environment_sets_how_long_rows_wait_and_how_often_they_are_tried(
     shop: Product, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], steps: tuple[int, ...], most: int
 ) -> None:
     for variable, text in environ.items():

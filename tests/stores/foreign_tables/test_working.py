@@ -192,7 +192,7 @@ async def test_a_row_that_the_product_has_locked_does_not_hold_up_the_beats_for_
         "locked_by = NULL",
     ],
 )
-async def test_whoever_lost_a_row_can_neither_beat_for_it_nor_end_it(
+async def test_a_worker_that_lost_a_row_can_neither_renew_nor_end_it(
     shop: Product, store: Store, change: str
 ) -> None:
     id_ = await shop.add()
@@ -233,7 +233,7 @@ async def test_a_worker_without_room_leaves_rows_that_were_begun_before_to_other
     assert {job.id for job in await taken(store, 5, table)} == {tried, given_back, new} - expected
 
 
-async def test_rows_that_were_taken_together_are_told_apart_when_a_settle_is_repeated(
+async def test_rows_that_were_taken_together_are_distinguished_when_a_settle_is_repeated(
     shop: Product, store: Store
 ) -> None:
     """They have the same fence, time after time."""
@@ -313,7 +313,7 @@ async def test_a_row_that_waits_for_something_else_holds_no_lease_meanwhile(
 
 
 @pytest.mark.accepts("REAP-002", "REAP-034")
-async def test_a_long_row_that_says_its_stage_is_not_reaped(shop: Product, app: Unstuck) -> None:
+async def test_a_long_row_that_reports_its_stage_is_not_reaped(shop: Product, app: Unstuck) -> None:
     go_on = asyncio.Event()
 
     @app.task(name="jobs", queue="jobs")

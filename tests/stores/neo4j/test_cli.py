@@ -57,7 +57,7 @@ def test_init_makes_the_schema_by_either_form_and_shows_no_password(
 
 
 @pytest.mark.slow
-def test_init_says_so_if_the_database_has_another_name(graph_server: Neo4j, tmp_path: Path) -> None:
+def test_init_reports_it_if_the_database_has_another_name(graph_server: Neo4j, tmp_path: Path) -> None:
     answer = unstuck(tmp_path, "init", "--store", f"{graph_server.url()}?label=Named", store=None)
 
     assert answer.returncode == 0, answer.stderr
@@ -74,7 +74,7 @@ def test_init_says_so_if_the_database_has_another_name(graph_server: Neo4j, tmp_
         (["--uri", "bolt://127.0.0.1:1", "--username", "ann"], "a user name and without its password"),
     ],
 )
-def test_what_init_cannot_use_is_told_in_one_line(options: list[str], told: str, tmp_path: Path) -> None:
+def test_what_init_cannot_use_is_reported_in_one_line(options: list[str], told: str, tmp_path: Path) -> None:
     answer = unstuck(tmp_path, "init", *options, store=None)
 
     assert answer.returncode == 2
@@ -82,7 +82,7 @@ def test_what_init_cannot_use_is_told_in_one_line(options: list[str], told: str,
     assert answer.stderr.count("\n") == 1
 
 
-def test_doctor_tells_of_a_healthy_store_and_fails_where_nobody_answers(
+def test_doctor_reports_a_healthy_store_and_fails_where_nobody_answers(
     neo4j_server: Neo4j, tmp_path: Path
 ) -> None:
     url = f"{neo4j_server.url()}?label=ByUrl"
@@ -131,7 +131,7 @@ def test_doctor_names_indexes_that_are_missing_and_init_makes_them_again(
     assert healthy.returncode == 0, healthy.stdout
 
 
-async def test_a_job_whose_status_is_none_is_told_in_one_line_by_every_verb(
+async def test_a_job_whose_status_is_none_is_reported_in_one_line_by_every_verb(
     harness: Neo4jHarness, tmp_path: Path
 ) -> None:
     [bad, _] = await enqueued(harness.store, 2)
@@ -174,7 +174,9 @@ def test_a_job_about_the_same_entity_is_known_after_init(neo4j_server: Neo4j, tm
 
 
 @pytest.mark.parametrize("scheme", ["bolt", "neo4j"])
-def test_a_server_that_is_not_there_is_told_in_one_line_with_its_address(scheme: str, tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_reported_in_one_line_with_its_address(
+    scheme: str, tmp_path: Path
+) -> None:
     answer = unstuck(tmp_path, "status", store=f"{scheme}://neo4j:{PASSWORD}@127.0.0.1:1/embedding-jobs")
 
     no_secret(answer)
@@ -183,7 +185,7 @@ def test_a_server_that_is_not_there_is_told_in_one_line_with_its_address(scheme:
     assert "the server cannot be used now" in answer.stderr
 
 
-async def test_the_verbs_of_operators_do_what_they_say(harness: Neo4jHarness, tmp_path: Path) -> None:
+async def test_the_verbs_of_operators_do_what_they_print(harness: Neo4jHarness, tmp_path: Path) -> None:
     url = harness.url
     await enqueued(harness.store, 4, max_attempts=1)
     held, lost, dead, done = await leased(harness.store, 4, owner="w1", seconds=1.0)
@@ -215,7 +217,7 @@ async def finished(harness: Neo4jHarness, count: int) -> None:
 
 
 @pytest.mark.accepts("EMB-023", "EMB-024", "EMB-025")
-async def test_the_cleanup_of_a_worker_runs_through_apoc_and_the_log_says_so(
+async def test_the_cleanup_of_a_worker_runs_through_apoc_and_the_log_reports_it(
     harness: Neo4jHarness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await finished(harness, 450)
@@ -245,7 +247,7 @@ async def test_the_cleanup_of_a_worker_runs_through_apoc_and_the_log_says_so(
 
 
 @pytest.mark.long
-async def test_cleanup_without_apoc_runs_in_bounded_batches_and_the_log_says_so(
+async def test_cleanup_without_apoc_runs_in_bounded_batches_and_the_log_reports_it(
     bare_server: Neo4j, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Neo4jHarness(bare_server.url()) as harness:
@@ -272,7 +274,7 @@ async def test_what_apoc_could_not_do_is_not_masked(
         await Jobs(harness.store).cleanup_jobs(days=14)
 
 
-async def test_events_all_also_tells_of_routine_changes(neo4j_server: Neo4j) -> None:
+async def test_events_all_also_reports_routine_changes(neo4j_server: Neo4j) -> None:
     async with Neo4jHarness(neo4j_server.url(), "&events=all") as harness:
         job = await one_leased(harness.store)
         await harness.store.settle([completed(job.lease)])

@@ -263,7 +263,7 @@ async def test_a_priority_that_is_no_number_stops_no_verb(harness: Neo4jHarness)
     assert await broken_rules(store) == []
 
 
-async def test_verify_tells_of_other_rules_where_a_time_is_no_number(harness: Neo4jHarness) -> None:
+async def test_verify_reports_other_rules_where_a_time_is_no_number(harness: Neo4jHarness) -> None:
     [ref] = await enqueued(harness.store)
     await harness.rows(CHANGE, id=ref.id, facts={"run_at": "soon", "attempts": 9})
 
@@ -273,7 +273,7 @@ async def test_verify_tells_of_other_rules_where_a_time_is_no_number(harness: Ne
 
 
 @pytest.mark.parametrize("status", ["null", "5", "['a']", "''"])
-async def test_doctor_tells_of_jobs_without_a_status_and_how_to_mend_them(
+async def test_doctor_reports_jobs_without_a_status_and_how_to_fix_them(
     harness: Neo4jHarness, status: str, tmp_path: Path
 ) -> None:
     [ref, _] = await enqueued(harness.store, 2)

@@ -188,7 +188,7 @@ async def test_events_of_many_at_once_are_numbered_without_a_gap(harness: Neo4jH
     assert numbers == list(range(numbers[0], numbers[0] + 40))
 
 
-async def test_counters_that_are_put_together_say_what_they_said_before(
+async def test_counters_that_are_put_together_add_up_to_what_they_were_before(
     harness: Neo4jHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(neo4j_store, "MANY_PIECES", 3)
@@ -241,7 +241,7 @@ async def test_what_the_previous_release_left_of_a_halt_is_no_reason_of_its_next
     await harness.rows(f"{queue} SET q.paused_at = null, q.paused_why = null")
     of = await counts(harness.store)
     assert (of.paused, of.halted) == (None, None)
-    assert await harness.store.resume("q") is False
+    assert await harness.store.pause("q", None) is False
 
     await harness.rows(f"{queue} SET q.paused_at = timestamp() + 1, q.paused_why = 'by hand'")
     of = await counts(harness.store)

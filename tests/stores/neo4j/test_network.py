@@ -39,13 +39,12 @@ async def harness(neo4j_server: Neo4j) -> AsyncIterator[Neo4jHarness]:
 async def proxy(neo4j_server: Neo4j) -> AsyncIterator[Proxy]:
     async with Proxy("127.0.0.1", neo4j_server.port) as proxy:
         yield proxy
-        proxy.heal()
 
 
 @pytest.fixture
-def url(harness: Neo4jHarness, neo4j_server: Neo4j, proxy: Proxy) -> str:
+def url(harness: Neo4jHarness, proxy: Proxy) -> str:
     """The harness's store, seen through the proxy."""
-    return harness.url.replace(f":{neo4j_server.port}/", f":{proxy.port}/")
+    return proxy.through(harness.url)
 
 
 async def together(store: Store, count: int = MOST) -> None:

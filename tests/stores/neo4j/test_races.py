@@ -67,7 +67,9 @@ async def test_recovery_that_waited_for_a_beat_leaves_the_job_to_its_holder(harn
     assert (await look(harness.store, job.ref)).lease == job.lease
 
 
-async def test_a_beat_that_waited_for_recovery_is_told_that_its_lease_is_lost(harness: Neo4jHarness) -> None:
+async def test_a_heartbeat_that_waited_for_recovery_learns_that_its_lease_is_lost(
+    harness: Neo4jHarness,
+) -> None:
     job = await one_leased(harness.store, seconds=10.0)
     taking = "MATCH (j:Harness {job_id: $id}) SET j.fence = j.fence + 1, j.lock_owner = 'reaper'"
 
@@ -174,7 +176,7 @@ async def test_two_recoveries_at_the_same_time_end_each_lease_once(harness: Neo4
     assert {(job.attempts, job.crashes) for job in found} == {(1, 1)}
 
 
-async def test_batches_that_cross_are_all_settled_without_a_deadlock_being_told(
+async def test_batches_that_cross_are_all_settled_without_a_deadlock_being_reported(
     harness: Neo4jHarness,
 ) -> None:
     """Sorted, they wait for each other in one direction; what still meets is tried again."""

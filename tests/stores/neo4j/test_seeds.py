@@ -254,7 +254,7 @@ def failing(job: Any) -> Any:
 
 
 @pytest.mark.accepts("EMB-141")
-async def test_one_job_for_an_entity_a_model_and_a_version_whoever_made_it(harness: OldDatabase) -> None:
+async def test_there_is_one_job_for_an_entity_a_model_and_a_version(harness: OldDatabase) -> None:
     await harness.put("pending", 1, entity_uid="Ann", version="2")
     store = await harness.another()
 
@@ -292,7 +292,7 @@ async def test_other_kinds_of_job_live_beside_them(harness: OldDatabase) -> None
     assert len(await leased(store)) == 1
 
 
-async def test_jobs_that_exist_twice_are_told_with_what_to_do(neo4j_server: Neo4j) -> None:
+async def test_jobs_that_exist_twice_are_reported_with_what_to_do(neo4j_server: Neo4j) -> None:
     async with Neo4jHarness(neo4j_server.url(), label="Twice") as harness:
         for constraint in ("Twice_entity",):
             await harness.rows(f"DROP CONSTRAINT {constraint} IF EXISTS")

@@ -40,13 +40,12 @@ async def harness(neo4j_server: Neo4j) -> AsyncIterator[Neo4jHarness]:
 async def proxy(neo4j_server: Neo4j) -> AsyncIterator[Proxy]:
     async with Proxy("127.0.0.1", neo4j_server.port) as proxy:
         yield proxy
-        proxy.heal()
 
 
 @pytest.fixture
-async def store(harness: Neo4jHarness, neo4j_server: Neo4j, proxy: Proxy) -> AsyncIterator[Store]:
+async def store(harness: Neo4jHarness, proxy: Proxy) -> AsyncIterator[Store]:
     """The harness's store, seen through the proxy."""
-    async with open_store(harness.url.replace(f":{neo4j_server.port}/", f":{proxy.port}/")) as store:
+    async with open_store(proxy.through(harness.url)) as store:
         yield store
 
 
@@ -158,7 +157,7 @@ async def test_a_settle_whose_reply_was_lost_is_sent_again_and_known(
     assert (await counts(harness.store)).totals == {word: 1}
 
 
-async def test_an_enqueue_whose_reply_was_lost_is_sent_again_and_still_says_created(
+async def test_an_enqueue_whose_reply_was_lost_is_sent_again_and_still_answers_created(
     harness: Neo4jHarness, store: Store, proxy: Proxy
 ) -> None:
     async def done() -> bool:
@@ -244,7 +243,7 @@ async def test_a_wiped_database_can_be_used_again_after_init_without_a_restart(h
     assert await harness.store.delete(Filter()) == 0
 
 
-async def test_who_is_refused_is_told_why_and_sees_no_password(neo4j_server: Neo4j) -> None:
+async def test_a_refusal_is_reported_with_its_reason_and_without_the_password(neo4j_server: Neo4j) -> None:
     secret = f"{random.getrandbits(64):x}"
     url = f"bolt://neo4j:{secret}@127.0.0.1:{neo4j_server.port}/embedding-jobs"
     with pytest.raises(ConfigError, match="refuses us") as wrong:
@@ -256,7 +255,9 @@ async def test_who_is_refused_is_told_why_and_sees_no_password(neo4j_server: Neo
             pass
 
 
-async def test_on_community_a_database_that_is_not_there_is_told_with_what_to_do(neo4j_server: Neo4j) -> None:
+async def test_on_community_a_database_that_is_not_there_is_reported_with_what_to_do(
+    neo4j_server: Neo4j,
+) -> None:
     async with open_store(neo4j_server.url().replace("embedding-jobs", "other-jobs")) as store:
         with pytest.raises(
             ConfigError, match=r"there is no database 'other-jobs': .*initial\.dbms\.default_database"
@@ -266,7 +267,7 @@ async def test_on_community_a_database_that_is_not_there_is_told_with_what_to_do
             await store.lease({"q": Share(1.0, 1)}, 1, "w")
 
 
-async def test_why_a_database_could_not_be_made_is_told(
+async def test_why_a_database_could_not_be_made_is_reported(
     neo4j_server: Neo4j, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on Enterprise, to one who may use databases but not make them."""

@@ -126,7 +126,7 @@ async def test_halts_of_the_previous_release_are_halts_and_its_pauses_are_pauses
         "paused": ("by hand", None),
         "critical": ("CRITICAL fix is being deployed", None),
     }
-    assert await store.resume("halted")
+    assert await store.pause("halted", None)
     assert await stopped(store, "halted") == (None, None)
 
 
@@ -166,7 +166,7 @@ async def test_the_previous_release_obeys_shows_and_lifts_a_halt(previous: Previ
     assert await previous.ask(RESUME, "q")
     assert await stopped(store) == (None, None)
     assert len(await leased(store)) == 1
-    assert await store.resume("q") is False
+    assert await store.pause("q", None) is False
 
 
 async def test_what_the_previous_release_left_of_a_halt_is_no_reason_of_its_next_pause(
@@ -250,7 +250,7 @@ async def test_a_user_without_rights_to_create_can_work_on_a_schema_that_is_up_t
         assert await broken_rules(store) == []
 
 
-async def test_a_user_without_rights_to_create_is_told_to_have_init_run(plain: str) -> None:
+async def test_the_error_of_a_user_without_rights_to_create_asks_for_init(plain: str) -> None:
     url = plain.partition("schema=")[0] + "schema=not_there"
     async with open_store(url) as store:
         with pytest.raises(SchemaError, match=r"'not_there'.*unstuck init"):

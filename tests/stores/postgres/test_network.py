@@ -40,14 +40,13 @@ async def harness(postgres_server: Postgres) -> AsyncIterator[PostgresHarness]:
 async def proxy(postgres_server: Postgres, harness: PostgresHarness) -> AsyncIterator[Proxy]:
     async with Proxy("127.0.0.1", postgres_server.port) as proxy:
         yield proxy
-        proxy.heal()
     await gone(harness, "far")
 
 
 @pytest.fixture
 def far(harness: PostgresHarness, postgres_server: Postgres, proxy: Proxy) -> str:
     """The harness's store, seen through the proxy."""
-    url = harness.url.replace(f":{postgres_server.port}/", f":{proxy.port}/")
+    url = proxy.through(harness.url)
     return f"{url}&connect_timeout=2&application_name=far"
 
 

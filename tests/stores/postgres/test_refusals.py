@@ -73,7 +73,7 @@ def test_a_bad_schema_name_is_refused_before_anything_is_opened(schema: str) -> 
     ],
 )
 @pytest.mark.parametrize("verb", [("status",), ("worker", "tasks:app")], ids=["status", "worker"])
-def test_who_is_refused_by_the_server_is_told_so_in_one_line(
+def test_a_refusal_by_the_server_is_reported_in_one_line(
     pg15: Postgres, run: Command, what: str, why: str, verb: tuple[str, ...]
 ) -> None:
     url = {
@@ -93,7 +93,7 @@ def test_who_is_refused_by_the_server_is_told_so_in_one_line(
         assert secret not in answer.stderr
 
 
-def test_nobody_there_is_told_in_one_line(run: Command) -> None:
+def test_nobody_there_is_reported_in_one_line(run: Command) -> None:
     answer = run("status", store="postgresql://u:hunter2secret@127.0.0.1:1/jobs")
     assert answer.returncode == 1
     [line] = answer.stderr.splitlines()
@@ -101,7 +101,7 @@ def test_nobody_there_is_told_in_one_line(run: Command) -> None:
     assert "hunter2secret" not in line
 
 
-async def test_a_worker_waits_for_a_server_that_is_not_there_yet_and_says_so(tmp_path: Path) -> None:
+async def test_a_worker_waits_for_a_server_that_is_not_there_yet_and_logs_it(tmp_path: Path) -> None:
     with Postgres("15") as server:
 
         class Place:

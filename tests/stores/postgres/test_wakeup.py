@@ -89,7 +89,7 @@ async def test_a_job_enqueued_when_the_listener_has_just_died_is_found_by_lookin
         await waiting.woken_by_looking()
 
 
-async def test_a_listener_that_was_lost_comes_back_and_hears(harness: PostgresHarness) -> None:
+async def test_a_listener_that_was_lost_comes_back_and_is_notified(harness: PostgresHarness) -> None:
     async with harness.store.twin() as store:
         waiting = Waiting(store)
         await waiting.rare(3)
@@ -133,7 +133,7 @@ async def test_behind_a_pooler_nobody_listens_and_jobs_are_found_by_looking(harn
         await waiting.woken_by_looking()
 
 
-async def test_a_job_that_is_due_before_the_next_look_is_told_of_at_once(harness: PostgresHarness) -> None:
+async def test_a_job_that_is_due_before_the_next_look_is_reported_at_once(harness: PostgresHarness) -> None:
     async with harness.store.twin() as store:
         waiting = Waiting(store, blind=True)
         await waiting.rare(1)

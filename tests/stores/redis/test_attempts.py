@@ -47,7 +47,7 @@ async def fail(harness: RedisHarness, name: str) -> None:
         ({"type": "exponential", "delay": 10}, 20, 5242.88, 5242.88),
     ],
 )
-async def test_a_backoff_has_the_jitter_that_node_says(
+async def test_a_backoff_has_the_jitter_that_node_asks_for(
     harness: RedisHarness, bull: Bull, backoff: Any, attempt: int, shortest: float, longest: float
 ) -> None:
     """BullMQ's jitter shortens a delay by up to that share of it; without one the delay is exact."""

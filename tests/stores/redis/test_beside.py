@@ -207,7 +207,7 @@ async def test_what_node_gave_two_attempts_fails_with_the_second_on_our_worker(
 
 
 @pytest.mark.node("removeOnComplete, removeOnFail")
-async def test_a_queue_keeps_as_many_events_and_finished_jobs_as_node_said(
+async def test_a_queue_keeps_as_many_events_and_finished_jobs_as_node_asked_for(
     harness: RedisHarness, bull: Bull
 ) -> None:
     stream = f"{harness.prefix}:{QUEUE}:events"
@@ -271,7 +271,7 @@ async def test_how_long_a_worker_of_nodes_still_holds_a_job_is_read_from_its_loc
     assert (await harness.store.find(Filter(owner="shrinker"))).jobs[0].lease_until is None
 
 
-async def test_a_job_in_the_hands_of_a_worker_of_nodes_says_since_when_and_for_how_long(
+async def test_a_job_in_the_hands_of_a_worker_of_nodes_shows_since_when_and_for_how_long(
     harness: RedisHarness, bull: Bull
 ) -> None:
     await harness.store.enqueue([ours("plain")])

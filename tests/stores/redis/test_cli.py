@@ -29,7 +29,7 @@ def test_a_wrong_password_is_wrong_input(run: Command, locked: Redis, verb: tupl
 
 
 @pytest.mark.parametrize("verb", VERBS[:2], ids=lambda verb: verb[0])
-def test_nobody_there_is_said_in_one_line_with_the_address(run: Command, verb: tuple[str, ...]) -> None:
+def test_nobody_there_is_reported_in_one_line_with_the_address(run: Command, verb: tuple[str, ...]) -> None:
     """A worker would wait for it."""
     port = free_port()
     done = run(*verb, store=f"redis://:{PASSWORD}@127.0.0.1:{port}/0")
@@ -53,7 +53,7 @@ def test_a_server_that_loses_jobs_is_wrong_input(run: Command, verb: tuple[str, 
 
 
 @pytest.mark.timeout(400)  # it is sixteen commands, each of which starts anew
-def test_a_server_that_began_to_lose_jobs_can_be_looked_at_and_mended(run: Command) -> None:
+def test_a_server_that_began_to_lose_jobs_can_be_looked_at_and_fixed(run: Command) -> None:
     with Redis("redis") as server:
         store = server.url()
         id_ = run("enqueue", "fail", "--queue", "mail", store=store).stdout.strip()

@@ -105,7 +105,7 @@ async def told(harness: RedisHarness) -> list[str]:
     return [finding.what for finding in await harness.store.checkup() if finding.level != "ok"]
 
 
-async def test_a_checkup_tells_of_what_is_stranded_also_in_queues_of_others(harness: RedisHarness) -> None:
+async def test_a_checkup_reports_what_is_stranded_also_in_queues_of_others(harness: RedisHarness) -> None:
     """A queue that only BullMQ used, with one job of each kind, and one that is well."""
     base, put = f"{harness.prefix}:theirs", harness.client
     await put.hset(f"{base}:meta", mapping={"version": "bullmq:6.0.0", "concurrency": "3"})
@@ -137,7 +137,7 @@ async def test_a_checkup_tells_of_what_is_stranded_also_in_queues_of_others(harn
     assert await harness.client.exists(f"{base}:unstuck:all") == 0, "a look must not write"
 
 
-async def test_a_paused_queue_of_others_and_one_in_use_are_not_said_to_lack_workers(
+async def test_a_paused_queue_of_others_and_one_in_use_are_not_reported_to_lack_workers(
     harness: RedisHarness,
 ) -> None:
     for queue in ("one", "two"):
@@ -217,7 +217,7 @@ async def test_an_entry_without_a_job_is_removed_with_an_event_wherever_it_is(ha
     assert await broken_rules(harness.store) == []
 
 
-async def test_a_job_of_which_only_the_entry_is_left_is_told_of_and_removed_long_before_it_is_due(
+async def test_a_job_of_which_only_the_entry_is_left_is_reported_and_removed_long_before_it_is_due(
     harness: RedisHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, jobs = harness.store, Jobs(harness.store)

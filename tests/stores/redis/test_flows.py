@@ -284,7 +284,7 @@ async def test_the_last_job_that_was_kept_while_its_kind_ran_is_run_behind_it(
 
 
 @pytest.mark.node("flows")
-async def test_a_parent_says_which_children_it_waits_for(
+async def test_a_parent_names_which_children_it_waits_for(
     seen: Seen, bull: Bull, harness: RedisHarness
 ) -> None:
     ids = await bull.tree(_flow(("send", {"delay": LATER}), ("hopeless", {})))

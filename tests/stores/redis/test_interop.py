@@ -182,7 +182,7 @@ async def test_a_pause_holds_on_both_sides(harness: RedisHarness, bull: Bull) ->
 
     await harness.store.pause(QUEUE, "for a while")
     assert (await bull.look())["paused"] is True
-    assert await harness.store.resume(QUEUE)
+    assert await harness.store.pause(QUEUE, None)
     assert (await bull.look())["paused"] is False
 
 
@@ -202,7 +202,7 @@ async def test_a_halt_holds_on_both_sides_until_either_resumes(harness: RedisHar
 
     await store.settle([failed(second.lease, trouble(Category.CRITICAL), halt="CRITICAL: broken")])
     assert await stopped(store) == (BY_NODE, "CRITICAL: broken")
-    assert await store.resume(QUEUE)
+    assert await store.pause(QUEUE, None)
     assert (await bull.look())["paused"] is False
 
 

@@ -52,7 +52,7 @@ async def test_nodes_getters_and_listeners_see_our_jobs_as_they_are(
 
 
 @pytest.mark.accepts("MQ-043")
-async def test_nodes_getters_tell_how_our_jobs_ended(harness: RedisHarness, bull: Bull) -> None:
+async def test_nodes_getters_report_how_our_jobs_ended(harness: RedisHarness, bull: Bull) -> None:
     store = harness.store
     await store.enqueue([ours("good"), ours("bad", max_attempts=1)])
     jobs = {job.task: job for job in await store.lease({QUEUE: Share(60.0, 2)}, 2, "w")}
@@ -113,7 +113,7 @@ async def test_bullmqs_dashboard_lists_our_jobs(harness: RedisHarness, bull: Bul
     store = harness.store
     await store.enqueue([ours("good"), ours("bad"), ours("held"), ours("waits"), ours("late", delay=60.0)])
     await store.pause(QUEUE, "for a while")
-    assert await store.resume(QUEUE)
+    assert await store.pause(QUEUE, None)
     good, bad, held = await store.lease({QUEUE: Share(60.0, 3)}, 3, "w")
     await store.heartbeat(WorkerInfo(id="w"), [Beat(held.lease, 60.0, progress=40)])
     failure = Failure(category=Category.PERMANENT, code="no", message="it is bad", stack="Trace")

@@ -141,7 +141,7 @@ async def test_an_error_that_stays_makes_a_dead_letter_where_dashboards_look(
 
 
 @pytest.mark.accepts("MQ-026", "MQ-044")
-async def test_who_is_interested_is_told_by_events_on_both_sides(
+async def test_listeners_are_informed_by_events_on_both_sides(
     harness: RedisHarness, redis7: Redis, tmp_path: Path
 ) -> None:
     bull = Bull(NEWEST, redis7, harness, tmp_path / "node.log")

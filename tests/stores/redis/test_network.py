@@ -38,13 +38,12 @@ async def harness(redis_server: Redis) -> AsyncIterator[RedisHarness]:
 async def proxy(redis_server: Redis) -> AsyncIterator[Proxy]:
     async with Proxy("127.0.0.1", redis_server.port) as proxy:
         yield proxy
-        proxy.heal()
 
 
 @pytest.fixture
-def far(harness: RedisHarness, redis_server: Redis, proxy: Proxy) -> str:
+def far(harness: RedisHarness, proxy: Proxy) -> str:
     """The harness's store, seen through the proxy."""
-    return harness.url.replace(f":{redis_server.port}/", f":{proxy.port}/")
+    return proxy.through(harness.url)
 
 
 @pytest.fixture
@@ -193,7 +192,7 @@ async def test_a_server_without_tls_that_is_taken_for_one_with_it_leads_to_the_c
 
 
 @pytest.mark.parametrize("options", ["ssl_ca_certs=@wrong.pem", "", "ssl_ca_certs=@server.key"])
-async def test_certificates_that_do_not_fit_are_settings_to_be_mended(secured: Secured, options: str) -> None:
+async def test_certificates_that_do_not_fit_are_settings_to_be_fixed(secured: Secured, options: str) -> None:
     with pytest.raises(ConfigError, match="ssl_ca_certs in the store's URL names"):
         async with open_store(secured.safely(options)):
             pass

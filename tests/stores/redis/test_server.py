@@ -103,7 +103,7 @@ async def test_a_frozen_server_is_unavailable_and_then_again_there(
         assert sum((await states(store)).values()) == 1
 
 
-async def test_nobody_there_is_said_with_the_address_and_without_the_password() -> None:
+async def test_nobody_there_is_reported_with_the_address_and_without_the_password() -> None:
     with pytest.raises(StoreUnavailable) as caught:
         async with open_store("redis://ann:s3cret@127.0.0.1:1/0"):
             pass
@@ -173,7 +173,7 @@ async def test_a_server_that_is_too_old_is_refused() -> None:
             await store.migrate()
 
 
-async def test_what_a_managed_server_does_not_tell_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_a_managed_server_does_not_report_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     async with said_to_be(redis_version="7.2.0") as url, open_store(url) as store:
         await store.migrate()
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -236,7 +236,7 @@ async def test_settings_that_may_lose_the_last_second_are_warned_of(caplog: pyte
     assert any("appendfsync is everysec" in record.getMessage() for record in caplog.records)
 
 
-async def test_where_settings_may_not_be_asked_for_the_rest_is_told_by_info() -> None:
+async def test_where_settings_may_not_be_asked_for_the_rest_is_read_from_info() -> None:
     with Redis("redis", settings={"rename-command": "CONFIG forbidden"}) as server:
         async with open_store(server.url()) as store:
             await store.migrate()

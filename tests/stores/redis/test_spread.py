@@ -235,7 +235,7 @@ async def test_names_with_braces_are_refused(harness: RedisHarness) -> None:
             await harness.store.enqueue([new(name)])
 
 
-async def test_a_server_that_is_none_of_a_cluster_is_said_to_be_none(redis7: Redis) -> None:
+async def test_a_server_that_is_none_of_a_cluster_is_reported_to_be_none(redis7: Redis) -> None:
     with pytest.raises(ConfigError, match="remove cluster=yes from"):
         async with open_store(f"{redis7.url()}?cluster=yes"):
             pass

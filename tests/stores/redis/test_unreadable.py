@@ -147,7 +147,7 @@ async def test_a_lease_is_granted_whatever_is_left_of_the_last_one(
     assert await store.settle([released(job.lease)]) == [Settled.APPLIED]
 
 
-async def test_a_job_whose_starts_cannot_be_told_any_more_is_recovered(harness: RedisHarness) -> None:
+async def test_a_job_whose_starts_are_lost_is_recovered(harness: RedisHarness) -> None:
     store, job = harness.store, await one_leased(harness.store)
     await harness.age(3600.0)
     await damage(harness, job.ref, "ats", "abc")
@@ -164,7 +164,7 @@ async def test_a_damaged_fence_costs_its_own_lease_only(harness: RedisHarness) -
     assert pulse.strangers == []
 
 
-async def test_an_event_that_is_no_text_is_told_as_far_as_it_is(harness: RedisHarness) -> None:
+async def test_an_event_that_is_no_text_is_reported_as_far_as_it_is(harness: RedisHarness) -> None:
     [ref] = await enqueued(harness.store)
     await damage(harness, ref, "defa", b"caf\xe9")
     assert await leased(harness.store) == []

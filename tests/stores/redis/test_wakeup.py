@@ -88,7 +88,7 @@ async def editing(harness: RedisHarness) -> Act:
 async def resuming(harness: RedisHarness) -> Act:
     await enqueued(harness.store)
     await harness.store.pause("q", "for a while")
-    return lambda: harness.store.resume("q")
+    return lambda: harness.store.pause("q", None)
 
 
 async def ticking(harness: RedisHarness) -> Act:

@@ -36,7 +36,7 @@ def holder(run: Command, tmp_path: Path) -> Iterator[Child]:
         yield child
 
 
-def test_verbs_that_only_look_do_not_wait_for_whoever_writes(run: Command, holder: Child) -> None:
+def test_verbs_that_only_look_do_not_wait_for_a_writer(run: Command, holder: Child) -> None:
     [job] = json.loads(run("jobs", "--json").stdout)["jobs"]
     for verb in (
         ["status"],
@@ -66,7 +66,7 @@ def contents(folder: Path) -> list[bytes]:
     return [(folder / name).read_bytes() for name in ("jobs.db", "jobs.db-wal")]
 
 
-def test_the_doctor_says_who_holds_the_write_lock(run: Command, holder: Child, tmp_path: Path) -> None:
+def test_the_doctor_names_who_holds_the_write_lock(run: Command, holder: Child, tmp_path: Path) -> None:
     before = contents(tmp_path)
     answer = run("doctor", "--json")
     told = [one for one in json.loads(answer.stdout) if "write lock" in one["what"]]

@@ -80,7 +80,7 @@ async def test_a_worker_whose_outcome_cannot_be_written_ends_and_the_job_runs_ou
 
 
 @pytest.mark.slow
-async def test_a_supervisor_does_not_wait_to_speak_for_a_dead_worker(
+async def test_a_supervisor_does_not_wait_to_end_the_leases_of_a_dead_worker(
     workers: Workers, harness: SQLiteHarness, tmp_path: Path
 ) -> None:
     supervisor = workers.start("--grace", "1")

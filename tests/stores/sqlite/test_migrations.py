@@ -89,7 +89,7 @@ async def test_halts_of_the_previous_release_are_halts_and_its_pauses_are_pauses
             "paused": ("by hand", None),
             "critical": ("CRITICAL fix is being deployed", None),
         }
-        assert await store.resume("halted")
+        assert await store.pause("halted", None)
         assert await stopped(store, "halted") == (None, None)
     assert "halted" not in previous.paused()
 
@@ -124,7 +124,7 @@ async def test_the_previous_release_obeys_shows_and_lifts_a_halt(previous: Previ
         assert previous.resume("q")
         assert await stopped(store) == (None, None)
         assert len(await leased(store)) == 1
-        assert await store.resume("q") is False
+        assert await store.pause("q", None) is False
 
 
 async def test_what_the_previous_release_left_of_a_halt_is_no_reason_of_its_next_pause(
@@ -161,7 +161,9 @@ async def test_a_pause_by_the_previous_release_leaves_a_halt(previous: Previous,
         assert await stopped(store) == ("by hand", WHY)
 
 
-async def test_a_file_that_is_not_migrated_yet_says_what_to_do(previous: Previous, file: Path) -> None:
+async def test_the_error_about_a_file_that_is_not_migrated_yet_names_the_next_step(
+    previous: Previous, file: Path
+) -> None:
     async with open_store(f"sqlite:///{file}") as store:
         with pytest.raises(SchemaError, match=r"halted_at.*unstuck init"):
             await store.count()

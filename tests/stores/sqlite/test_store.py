@@ -70,7 +70,7 @@ async def test_the_library_is_free_of_the_wal_reset_bug() -> None:
         ("sqlite:///jobs#1.db", "'#'"),
     ],
 )
-async def test_a_wrong_url_is_told_at_once(url: str, said: str) -> None:
+async def test_a_wrong_url_is_reported_at_once(url: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         open_store(url)
 
@@ -122,7 +122,7 @@ async def test_a_store_in_memory_is_gone_when_it_is_closed() -> None:
     assert not folder.exists()
 
 
-async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+async def test_a_closed_store_raises_an_error_about_it(tmp_path: Path) -> None:
     async with open_store(f"sqlite:///{tmp_path}/jobs.db") as store:
         await store.migrate()
 

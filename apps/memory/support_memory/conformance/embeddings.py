@@ -144,7 +144,7 @@ async def test_a_wrong_vector_is_refused_and_nothing_written(graph: Graph, proje
     assert len(await graph.without_embeddings(MODEL, 5, project=project)) == 2
 
 
-async def test_a_vector_is_as_long_as_a_float_can_say(graph: Graph, project: str) -> None:
+async def test_a_vector_is_as_long_as_a_float_can_represent(graph: Graph, project: str) -> None:
     """Models normalize in single precision, some in half: an error of a ten-thousandth is none."""
     entity = await _entity(graph, project)
     await embed(graph, entity, vector() * np.float32(1.00001), vector(0.3) * np.float32(0.99999))

@@ -107,7 +107,7 @@ async def test_entities_are_read_as_they_were_at_a_time(graph: Graph, project: s
     assert names(await graph.list_entities(project, 1, at=bob.valid_from)) == ["Ann"]
 
 
-async def test_a_version_of_then_says_when_it_ended(graph: Graph, project: str) -> None:
+async def test_an_earlier_version_has_the_time_when_it_ended(graph: Graph, project: str) -> None:
     """It is the version itself, as the history has it."""
     await created(graph, project, new("Ann", "a"))
     await changed(graph, project, "Ann", "b")

@@ -150,7 +150,7 @@ def test_status_of_nothing_makes_nothing(tmp_path: Path) -> None:
         (["inti"], {}, "No such command"),
     ],
 )
-def test_wrong_input_is_told_in_one_line_without_a_password(
+def test_wrong_input_is_reported_in_one_line_without_a_password(
     tmp_path: Path, args: list[str], environ: dict[str, str], told: str
 ) -> None:
     if args[0] == "status":
@@ -163,14 +163,14 @@ def test_wrong_input_is_told_in_one_line_without_a_password(
     assert PASSWORD not in answer.stderr
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_reported_in_one_line(tmp_path: Path) -> None:
     answer = run(tmp_path, "init", "--uri", "bolt://127.0.0.1:1", NEO4J_PASSWORD=PASSWORD)
     assert answer.returncode == 1
     assert "127.0.0.1:1" in answer.stderr
     assert (answer.stderr.count("\n"), PASSWORD in answer.stderr) == (1, False)
 
 
-def test_the_environment_says_where_graph_and_jobs_are(tmp_path: Path) -> None:
+def test_the_environment_sets_where_graph_and_jobs_are(tmp_path: Path) -> None:
     home = {"XDG_DATA_HOME": str(tmp_path)}
     found = settings.load(home)
     assert found.graph_at == tmp_path / "unstuck-memory" / "graph.db"

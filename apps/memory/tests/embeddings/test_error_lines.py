@@ -105,7 +105,7 @@ async def test_a_line_has_the_state_of_the_rate_and_what_was_cached(
 
 
 @pytest.mark.accepts("EMB-102")
-async def test_a_line_says_whether_the_data_or_the_infrastructure_is_to_blame(
+async def test_a_line_shows_whether_the_data_or_the_infrastructure_is_to_blame(
     queued: Queued, server: EmbeddingServer, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(request: Request) -> Refusal | Vectors:

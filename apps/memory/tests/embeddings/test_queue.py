@@ -13,13 +13,13 @@ TOKENS, INTERVAL = "EMBEDDING_RATE_LIMIT_TOKENS", "EMBEDDING_RATE_LIMIT_INTERVAL
 
 
 @pytest.mark.accepts("EMB-151", "EMB-152")
-def test_embeddings_are_limited_to_20_a_minute_unless_the_environment_says_otherwise() -> None:
+def test_embeddings_are_limited_to_20_a_minute_unless_the_environment_sets_another_rate() -> None:
     assert embedding({}).get("rate") == Rate(20, per=60.0)
     assert embedding({TOKENS: "100"}).get("rate") == Rate(100, per=60.0)
     assert embedding({TOKENS: "100", INTERVAL: "1500"}).get("rate") == Rate(100, per=1.5)
 
 
-def test_a_provider_of_ones_own_is_limited_only_if_the_environment_says_so() -> None:
+def test_a_provider_of_ones_own_is_limited_only_if_the_environment_asks_for_it() -> None:
     assert embedding({}, hosted=False).get("rate") is None
     assert embedding({TOKENS: "100"}, hosted=False).get("rate") == Rate(100, per=60.0)
     assert embedding({INTERVAL: "1500"}, hosted=False).get("rate") == Rate(20, per=1.5)
@@ -93,7 +93,7 @@ async def test_without_an_address_the_embedding_jobs_cannot_be_had() -> None:
             pass
 
 
-async def test_there_is_one_job_for_a_version_and_it_is_said_whether_it_is_new(queued: Queued) -> None:
+async def test_there_is_one_job_for_a_version_and_the_answer_shows_whether_it_is_new(queued: Queued) -> None:
     [ann] = await queued.create("Ann", observations=("a secret",))
     await queued.memory.add_observations([more("Ann", "another secret")])
     first, second = sorted((await queued.jobs()).values(), key=lambda job: job.payload["subjects"]["version"])

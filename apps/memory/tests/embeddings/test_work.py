@@ -218,7 +218,7 @@ async def test_vectors_of_a_version_that_passed_while_they_were_made_are_not_kep
     assert (await queued.memory.coverage()).embedded == 1
 
 
-async def test_a_429_spends_no_attempt_and_all_jobs_wait_as_long_as_it_says(
+async def test_a_429_spends_no_attempt_and_all_jobs_wait_as_long_as_it_asks_for(
     queued: Queued, server: EmbeddingServer
 ) -> None:
     await queued.create("Ann", "Bob")

@@ -176,7 +176,7 @@ async def test_a_worker_that_is_stopped_gives_back_what_it_was_waiting_for(
         await provider.aclose()
 
 
-def test_a_worker_without_days_of_retention_says_so_in_one_line(
+def test_a_worker_without_days_of_retention_reports_it_in_one_line(
     folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("EMBED_JOB_RETENTION_DAYS")

@@ -107,7 +107,7 @@ async def test_a_schema_of_a_newer_release_is_left_alone(graph: Graph, note: Neo
         await graph.migrate()
 
 
-async def test_a_database_without_a_graph_says_what_to_run(graph: Graph, note: Neo4j, project: str) -> None:
+async def test_a_database_without_a_graph_names_what_to_run(graph: Graph, note: Neo4j, project: str) -> None:
     note.execute("MATCH (g:MemoryGraph) DELETE g")
     assert "run unstuck-memory init" in await _refused(graph, GraphDamaged)
     assert await graph.list_entities(project, 10) == []

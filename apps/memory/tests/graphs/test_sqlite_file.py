@@ -131,7 +131,7 @@ async def test_a_schema_of_a_newer_release_is_refused(path: Path) -> None:
     assert "upgrade unstuck-memory" in message
 
 
-async def test_a_graph_that_gets_a_newer_schema_while_it_is_open_says_so(
+async def test_a_graph_that_gets_a_newer_schema_while_it_is_open_raises_an_error_about_it(
     graph: SqliteGraph, path: Path
 ) -> None:
     other = apsw.Connection(str(path))

@@ -265,7 +265,9 @@ async def test_failures_come_page_by_page(
     assert sorted(found) == names
 
 
-async def test_the_status_says_what_is_missing_and_that_nobody_works(client: Client, served: Served) -> None:
+async def test_the_status_shows_what_is_missing_and_that_no_worker_is_there(
+    client: Client, served: Served
+) -> None:
     await good(client, "create_entities", entities=people("Ann", "Bob"))
     served.worker = "refuses to start: EMBED_JOB_RETENTION_DAYS is not set"
     result = await client.call_tool("memory_status", {})

@@ -128,7 +128,7 @@ async def test_a_long_body_and_other_methods_and_paths_are_refused(url: str) -> 
         assert (await web.post(f"{url}/mcp", json=PING, headers=HEADERS)).status_code == 200
 
 
-async def test_healthz_says_whether_the_graph_answers(
+async def test_healthz_shows_whether_the_graph_answers(
     url: str, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away() -> int:

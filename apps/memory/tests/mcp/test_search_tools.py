@@ -78,7 +78,7 @@ async def test_types_and_archived_versions_take_no_places_among_the_hits(
     }
 
 
-async def test_min_similarity_drops_hits_and_says_how_many_and_zero_is_a_value(
+async def test_min_similarity_drops_hits_and_counts_how_many_and_zero_is_a_value(
     client: Client, served: Served
 ) -> None:
     await create(client, "Ann", "cello")
@@ -92,7 +92,7 @@ async def test_min_similarity_drops_hits_and_says_how_many_and_zero_is_a_value(
     assert "1 were below min_similarity" in text_of(result)
 
 
-async def test_a_search_that_could_not_use_vectors_says_why(client: Client) -> None:
+async def test_a_search_that_could_not_use_vectors_gives_the_reason(client: Client) -> None:
     await create(client, "Ann", "cello")
     result = await client.call_tool("semantic_search", {"query": "cello"})
     assert result.structured_content["searchType"] == "keyword"

@@ -24,7 +24,7 @@ def test_what_was_exported_is_imported_elsewhere_with_its_history(lived_in: Comm
     assert elsewhere.embed() == 2
 
 
-def test_a_file_of_the_reference_server_is_told_by_its_content_and_written_again(
+def test_a_file_of_the_reference_server_is_recognised_by_its_content_and_written_again(
     lived_in: Command, tmp_path: Path
 ) -> None:
     text = lived_in.good("export", "-", "--form", "reference")

@@ -57,7 +57,7 @@ def test_merge_shows_what_would_move_and_moves_it(lived_in: Command) -> None:
     assert (merged["observations"], merged["dryRun"]) == (3, False)
 
 
-def test_purge_asks_or_is_told_and_deletes_what_is_archived_for_so_long(lived_in: Command) -> None:
+def test_purge_asks_first_unless_it_may_and_deletes_what_is_archived_for_so_long(lived_in: Command) -> None:
     lived_in.store(ANNE)
     lived_in.good("merge", "Anne", "Ann")
     assert "cannot ask here: add --yes" in lived_in.bad("purge", "--older-than", "0s", input="y\n")

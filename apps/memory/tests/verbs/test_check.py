@@ -139,7 +139,7 @@ def test_check_fails_if_no_worker_would_start(lived_in: Command) -> None:
     lived_in.good("check")
 
 
-def test_check_of_a_damaged_and_of_a_newer_graph_says_what_to_do(lived_in: Command) -> None:
+def test_check_of_a_damaged_and_of_a_newer_graph_names_the_next_step(lived_in: Command) -> None:
     with closing(apsw.Connection(str(lived_in.folder / "graph.db"))) as file:
         file.pragma("user_version", 99)
     assert "upgrade unstuck-memory" in lines(lived_in("check").stdout)["graph"][1]

@@ -16,7 +16,7 @@ def test_search_prints_each_hit_with_its_scores_and_what_matched(lived_in: Comma
     assert rows[-1] == "2 found by hybrid search"
 
 
-def test_search_says_why_another_mode_ran_and_how_far_embeddings_are(lived_in: Command) -> None:
+def test_search_shows_why_another_mode_ran_and_how_far_embeddings_are(lived_in: Command) -> None:
     text = lived_in.good("search", "cello")
     assert "1 found by keyword search\nnot by hybrid search: nothing is embedded yet" in text
     assert "0 of 2 entities have embeddings" in text
@@ -75,7 +75,7 @@ def test_show_prints_observations_relations_and_what_became_of_the_embeddings(li
     assert "history" in shown
 
 
-def test_show_tells_why_embeddings_failed(lived_in: Command, server: EmbeddingServer) -> None:
+def test_show_prints_why_embeddings_failed(lived_in: Command, server: EmbeddingServer) -> None:
     hosted = {
         "UNSTUCK_MEMORY_EMBEDDINGS": "openai", "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "a-secret-key",
     }  # fmt: skip

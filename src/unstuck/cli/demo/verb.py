@@ -58,7 +58,7 @@ async def _demo(folder: Path, as_json: bool) -> int:
         if not verdict.wrong:
             click.echo("every job is accounted for")
         elif not deeds.gave_up:
-            click.echo("this must not be: please tell us")
+            click.echo("this must not be: please report it")
     return int(bool(verdict.wrong))
 
 

@@ -16,7 +16,7 @@ _EMPTY = {None, ""}
 
 
 def store_url(alias: str, database: Mapping[str, Any]) -> str:
-    """The store that is in one of Django's databases, as its settings tell where that is."""
+    """The store that is in one of Django's databases, which its settings name."""
     if not database["ENGINE"].endswith(("postgresql", "postgis")):
         raise ConfigError(
             f"database {alias!r} is none of PostgreSQL ({database['ENGINE']}): name one that is in OPTIONS as "

@@ -53,7 +53,7 @@ class UnstuckBackend(BaseTaskBackend):
             )
         self._apps: dict[str, Unstuck] = {}
         try:
-            self._app_of(self.options.get("store", "sqlite:///:memory:"))  # what cannot be is told now
+            self._app_of(self.options.get("store", "sqlite:///:memory:"))  # a wrong URL is reported now
         except ConfigError as error:
             raise InvalidTaskBackend(f"TASKS[{alias!r}]: {error}") from error
 
@@ -135,7 +135,7 @@ class UnstuckBackend(BaseTaskBackend):
             job = await jobs.get(id_)
         except UnknownJob:
             raise TaskResultDoesNotExist(id_) from None
-        # A job that ended well at the first attempt has nothing to tell of others.
+        # A job that ended well at the first attempt has nothing to report about others.
         events = await jobs.events(job=job.ref, limit=MOST_EVENTS) if job.attempts > 1 or job.error else []
         return job, events
 

@@ -36,8 +36,8 @@ class Wanted(msgspec.Struct, kw_only=True):
     def task(self, queue: str) -> Task:
         found = import_string(self.path)
         if not isinstance(found, Task):
-            told = f"{self.path} is no task of Django's: decorate it with @task"
-            raise ImportError(told)  # noqa: TRY004 - as if it were not there
+            why = f"{self.path} is no task of Django's: decorate it with @task"
+            raise ImportError(why)  # noqa: TRY004 - as if it were not there
         return found.using(
             priority=self.priority, queue_name=queue, run_after=local(self.run_after), backend=self.backend
         )
@@ -51,7 +51,7 @@ class Returned(msgspec.Struct):
 
 
 def task_result(job: Job, events: Sequence[Event] = ()) -> TaskResult:
-    """``events`` tell of the attempts before the last."""
+    """``events`` are about the attempts before the last."""
     said = msgspec.convert(job.payload["wanted"], Wanted)
     returned = _returned(job) if job.status is Status.COMPLETED else None
     workers, errors = _history(job, events, returned)
@@ -75,7 +75,7 @@ def task_result(job: Job, events: Sequence[Event] = ()) -> TaskResult:
 
 
 def _returned(job: Job) -> Returned:
-    """What else stands there, such as the word that a result was too large to be kept, is told as it is."""
+    """Anything else, such as the note that a result was too large to be kept, is returned as it is."""
     try:
         return msgspec.convert(job.result, Returned)
     except msgspec.ValidationError:

@@ -86,7 +86,7 @@ def _returned(result: TaskResult, job: Job, value: Any) -> Returned:
 
 
 def _failed(result: TaskResult, job: Job, error: BaseException) -> None:
-    """Django hears of a failure that is final; one that leads to another attempt is none yet."""
+    """Django is notified of a failure that is final; one that leads to another attempt is none yet."""
     errors = result.task.get_backend().app.tasks[job.task].handler.errors
     found = classify(error, errors)
     why = failure(error, errors, attempt=job.attempts)

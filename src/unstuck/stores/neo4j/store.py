@@ -220,11 +220,11 @@ class Neo4jStore:
             return 0
         return await operate.edit(self._opened(), refs, priority, run_at)
 
-    async def pause(self, queue: str, why: str) -> None:
+    async def pause(self, queue: str, why: str | None) -> bool:
+        if why is None:
+            return bool(await self._opened().ask("resume", {"queue": queue}))
         await self._opened().ask("pause", steps.pausing(queue, why))
-
-    async def resume(self, queue: str) -> bool:
-        return bool(await self._opened().ask("resume", {"queue": queue}))
+        return True
 
     async def _has_apoc(self) -> bool:
         if self._apoc is None:

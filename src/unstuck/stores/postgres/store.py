@@ -233,11 +233,11 @@ class PostgresStore:
             return 0
         return await operate.edit(self._opened(), self._address, refs, priority, run_at)
 
-    async def pause(self, queue: str, why: str) -> None:
+    async def pause(self, queue: str, why: str | None) -> bool:
+        if why is None:
+            return bool(await self._ask("resume", queue=queue, channel=self._address.channel))
         await self._ask("pause", queue=queue, why=why)
-
-    async def resume(self, queue: str) -> bool:
-        return bool(await self._ask("resume", queue=queue, channel=self._address.channel))
+        return True
 
     async def _look(self, queues: Sequence[str]) -> tuple[bool, float | None]:
         [(ready, due)] = await self._ask("work", queues=json_text(queues))

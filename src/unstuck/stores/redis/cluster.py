@@ -194,9 +194,10 @@ class SpreadStore(RedisStore):
         edit, of = super().edit, _by_queue(refs, lambda ref: ref.queue)
         return sum((await _each(of, lambda _, some: edit(some, priority=priority, run_at=run_at))).values())
 
-    async def pause(self, queue: str, why: str) -> None:
-        await self._register([queue])
-        await super().pause(queue, why)
+    async def pause(self, queue: str, why: str | None) -> bool:
+        if why is not None:
+            await self._register([queue])
+        return await super().pause(queue, why)
 
     async def _events(self, behind: int, limit: int) -> list[Event]:
         """Only events up to the moment at which the first queue was read, or later ones of that queue would be skipped."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from redis import exceptions
 
@@ -26,81 +24,74 @@ _PASSING_TOO = (
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM", "ERR AUTH", "invalid DB", "DB index")
 _UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "[X509", "PEM lib")
 _MUTE = "Timeout connecting to server"  # also the error of a TLS client at a server without TLS
-_KNOWN = (
-    exceptions.AuthenticationError,
-    exceptions.AuthorizationError,
-    exceptions.NoPermissionError,
-)
 
 
-@contextmanager
-def translated_errors() -> Iterator[None]:
+class translated_errors:  # noqa: N801 - used as contextlib.suppress is
     """Raise the driver's errors as ours, and raise a cancellation again that the driver dropped.
 
     On Python 3.11 the driver drops two of three cancellations that arrive during a call (see :mod:`unstuck.background`).
+    Every call to the server enters one: as generators, the two steps of it took a twentieth of an enqueue.
     """
-    before = _cancellations()
-    try:
-        with _translated():
-            yield
-    except Exception:
-        if _cancellations() > before:
+
+    __slots__ = ("_before", "_task")
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._before = self._task.cancelling() if self._task else 0
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        passes = error is None or isinstance(error, Exception)
+        if passes and self._task is not None and self._task.cancelling() > self._before:
             raise asyncio.CancelledError from None
-        raise
-    if _cancellations() > before:
-        raise asyncio.CancelledError
+        if isinstance(error, Exception) and (ours := _translated(error)) is not None:
+            raise ours from (None if isinstance(ours, ConfigError) else error)
 
 
-def _cancellations() -> int:
-    """How often the current task was cancelled so far."""
-    task = asyncio.current_task()
-    return task.cancelling() if task else 0
+def _translated(error: Exception) -> StoreError | ConfigError | None:
+    """Our error for one of the driver's; None for any other."""
+    text = message_of(error)
+    match error:
+        case (
+            exceptions.AuthenticationError()
+            | exceptions.AuthorizationError()
+            | exceptions.NoPermissionError()
+        ):
+            return ConfigError(f"the server refuses us: {text}")
+        case (
+            exceptions.ConnectionError() | exceptions.TimeoutError() | OSError()
+        ):  # the last has Python's own TimeoutError
+            return _refusal(text) or StoreUnavailable(f"the server cannot be used now: {text}")
+        case exceptions.ResponseError():
+            if text.startswith(_REFUSED):
+                return ConfigError(f"the server refuses us: {text}")
+            if isinstance(error, _PASSING_TOO) or text.startswith(_PASSING):
+                return StoreUnavailable(f"the server cannot be used now: {text}")
+            return StoreError(f"the server refused: {text}")
+        case exceptions.RedisClusterException():
+            if "not enabled" in text:
+                return _refusal(text) or ConfigError(
+                    f"the server is not part of a cluster: remove cluster=yes from the store's URL ({text})"
+                )
+            return _refusal(text) or StoreUnavailable(f"the cluster cannot be used now: {text}")
+        case exceptions.RedisError():
+            return StoreError(f"the server refused: {text}")
+        case AttributeError() | RuntimeError():
+            # The driver, and asyncio of some Pythons 3.12 and 3.13, raise these for a connection that was closed meanwhile.
+            if "'NoneType' object has no attribute" in text or "closed" in text:
+                return StoreUnavailable(f"the connection to the server was closed: {text}")
+    return None
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except _KNOWN as error:
-        raise ConfigError(f"the server refuses us: {message_of(error)}") from None
-    except (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError) as error:
-        text = message_of(error)
-        _refuse(text)
-        raise StoreUnavailable(f"the server cannot be used now: {text}") from error
-    except exceptions.ResponseError as error:
-        text = message_of(error)
-        if text.startswith(_REFUSED):
-            raise ConfigError(f"the server refuses us: {text}") from None
-        if isinstance(error, _PASSING_TOO) or text.startswith(_PASSING):
-            raise StoreUnavailable(f"the server cannot be used now: {text}") from error
-        raise StoreError(f"the server refused: {text}") from error
-    except exceptions.RedisClusterException as error:
-        text = message_of(error)
-        _refuse(text)
-        if "not enabled" in text:
-            raise ConfigError(
-                f"the server is not part of a cluster: remove cluster=yes from the store's URL ({text})"
-            ) from None
-        raise StoreUnavailable(f"the cluster cannot be used now: {text}") from error
-    except exceptions.RedisError as error:
-        raise StoreError(f"the server refused: {message_of(error)}") from error
-    except (AttributeError, RuntimeError) as error:
-        # The driver, and asyncio of some Pythons 3.12 and 3.13, raise these for a connection that was closed meanwhile.
-        text = message_of(error)
-        if "'NoneType' object has no attribute" not in text and "closed" not in text:
-            raise
-        raise StoreUnavailable(f"the connection to the server was closed: {text}") from error
-
-
-def _refuse(text: str) -> None:
-    """Raise an error that trying again does not solve."""
+def _refusal(text: str) -> ConfigError | None:
+    """An error that trying again does not solve, if it is one."""
     if any(word in text for word in _REFUSED):
-        raise ConfigError(f"the server refuses us: {text}") from None
+        return ConfigError(f"the server refuses us: {text}")
     if any(word in text for word in _UNTRUSTED):
-        raise ConfigError(
+        return ConfigError(
             "the TLS certificates do not match: ssl_ca_certs in the store's URL names the file of the authorities that sign the "
             f"server's certificate for the name in the URL, ssl_certfile and ssl_keyfile are the client's own ({text})"
-        ) from None
+        )
+    return None
 
 
 def message_of(error: BaseException) -> str:

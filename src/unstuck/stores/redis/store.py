@@ -263,11 +263,11 @@ class RedisStore:
     async def children(self, ref: Ref) -> Children | None:
         return await children.awaited(self._opened(), ref)
 
-    async def pause(self, queue: str, why: str) -> None:
+    async def pause(self, queue: str, why: str | None) -> bool:
+        if why is None:
+            return bool(await self._run("resume", [queue]))
         await self._run("pause", [queue], why=why)
-
-    async def resume(self, queue: str) -> bool:
-        return bool(await self._run("resume", [queue]))
+        return True
 
     async def _events(self, behind: int, limit: int) -> list[Event]:
         return await operate.events(self._opened(), await self._opened().queues(), behind, limit)

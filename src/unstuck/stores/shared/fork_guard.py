@@ -20,7 +20,7 @@ class ForkGuard:
 
     def check(self) -> None:
         """Raise in every process but the one that opened the store."""
-        if self.forked:
+        if os.getpid() != self._process:  # as forked says; each enqueue asks
             raise StoreUnavailable(
                 f"the store was opened by process {self._process}, of which this process ({os.getpid()}) is a fork: open it "
                 "again here, on an event loop of its own (asyncio.run), or use the _sync methods, which do so by themselves"

@@ -199,11 +199,11 @@ class SQLiteStore:
             return 0
         return await self._write(lambda tx: operate.edit(tx, refs, priority, run_at))
 
-    async def pause(self, queue: str, why: str) -> None:
+    async def pause(self, queue: str, why: str | None) -> bool:
+        if why is None:
+            return await self._write(lambda tx: operate.resume(tx, queue))
         await self._write(lambda tx: steps.pause(tx, queue, why))
-
-    async def resume(self, queue: str) -> bool:
-        return await self._write(lambda tx: operate.resume(tx, queue))
+        return True
 
     async def _write(self, step: Step[T], *, durable: bool = True) -> T:
         self._must_be_open()

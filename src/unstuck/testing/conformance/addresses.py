@@ -22,7 +22,7 @@ async def event_types(store: Store, ref: Ref) -> list[str]:
     return [event.type for event in await store.events(job=ref)]
 
 
-async def test_what_happened_to_a_namesake_is_not_told(harness: Harness) -> None:
+async def test_what_happened_to_a_namesake_is_not_shown(harness: Harness) -> None:
     a, b = await namesakes(harness.store)
     await harness.store.settle([failed(a.lease, trouble()), released(b.lease)])
 

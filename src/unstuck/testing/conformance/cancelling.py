@@ -1,4 +1,4 @@
-"""Cancelling: a task that is cancelled in a call of the store ends, or whoever ends it would wait for ever."""
+"""Cancelling: a task that is cancelled in a call of the store ends, or the task that cancelled it would wait for ever."""
 
 from __future__ import annotations
 

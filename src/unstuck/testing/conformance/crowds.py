@@ -1,4 +1,4 @@
-"""Share.at_a_time: no more jobs of a queue run at a time than allowed, whoever holds them."""
+"""Share.at_a_time: no more jobs of a queue run at a time than allowed, for all workers together."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def test_a_dead_letter_raises_an_alert_in_the_same_step_and_a_retry_none(h
     assert found[0].data["details"]["message"] == "it did not work"
 
 
-async def test_an_event_tells_what_the_failure_knows_except_its_stack(harness: Harness) -> None:
+async def test_an_event_reports_what_the_failure_knows_except_its_stack(harness: Harness) -> None:
     job = await one_leased(harness.store)
     why = trouble(
         attempt=1, worker="w", reason="cause", stack="Traceback …", details={"exception": "my.Error"}
@@ -76,7 +76,7 @@ async def test_an_outcome_that_was_refused_leaves_no_event(harness: Harness) -> 
 
 async def test_pauses_are_events_of_the_queue(harness: Harness) -> None:
     await harness.store.pause("q", "why not")
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
 
     events = await harness.store.events()
     assert [(event.type, event.queue, event.job) for event in events] == [
@@ -121,7 +121,7 @@ async def test_routine_events_are_written_if_the_url_asks_for_them(harness: Harn
     assert found[1].data["details"] == {"fence": job.fence, "owner": "w"}
 
 
-async def test_what_was_edited_is_told(harness: Harness) -> None:
+async def test_what_was_edited_is_reported(harness: Harness) -> None:
     refs = await enqueued(harness.store, 2)
     when = (await harness.store.clock()).now.replace(microsecond=0)
 

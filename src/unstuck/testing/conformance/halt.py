@@ -33,7 +33,7 @@ def exhausted(job: Job) -> Outcome:
 
 
 async def paused(store: Store) -> list[tuple[str, str | None, object]]:
-    """Which pauses were told of: queue, job and details."""
+    """Which pauses were logged: queue, job and details."""
     events = await store.events()
     return [(event.queue, event.job, event.data["details"]) for event in events if event.type == "paused"]
 
@@ -72,7 +72,7 @@ async def test_it_stays_so_until_it_is_resumed(harness: Harness) -> None:
     await harness.age(30 * 86400)
     assert await leased(harness.store) == []
 
-    assert await harness.store.resume("q") is True
+    assert await harness.store.pause("q", None) is True
 
     assert len(await leased(harness.store)) == 1
     assert await stopped(harness.store) == (None, None)
@@ -93,7 +93,7 @@ async def test_a_lost_outcome_pauses_nothing(harness: Harness) -> None:
 async def test_a_repeated_outcome_does_not_pause_what_was_resumed(harness: Harness) -> None:
     job = await one_leased(harness.store)
     await harness.store.settle([critical(job)])
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
 
     assert await harness.store.settle([critical(job)]) == [Settled.REPEATED]
 
@@ -140,9 +140,9 @@ async def test_a_halt_and_a_pause_stand_side_by_side(harness: Harness, first: st
     assert await stopped(harness.store) == ("for a while", WHY)
     assert await leased(harness.store) == []
 
-    assert await harness.store.resume("q") is True
+    assert await harness.store.pause("q", None) is True
     assert await stopped(harness.store) == (None, None)
-    assert await harness.store.resume("q") is False
+    assert await harness.store.pause("q", None) is False
     assert len(await leased(harness.store)) == 1
 
 
@@ -166,12 +166,12 @@ async def test_a_queue_that_was_resumed_can_be_halted_or_paused_again_by_itself(
     await enqueued(harness.store, 2)
     first, second = await leased(harness.store, 2)
     await harness.store.settle([critical(first)])
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
 
     await harness.store.pause("q", "for a while")
     assert await stopped(harness.store) == ("for a while", None)
 
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
     await harness.store.settle([critical(second)])
     assert await stopped(harness.store) == (None, WHY)
 
@@ -212,13 +212,13 @@ async def test_no_other_worker_slips_in_between(harness: Harness) -> None:
     job = await one_leased(harness.store)
     await enqueued(harness.store, 1000)
     stores = [await harness.another() for _ in range(3)]
-    told = asyncio.Event()
+    done = asyncio.Event()
 
     async def work(store: Store) -> int:
         """How many jobs were leased by calls that began after the outcome was answered."""
         after = 0
         while True:
-            late = told.is_set()
+            late = done.is_set()
             jobs = await leased(store, 1)
             after += late * len(jobs)
             if late:
@@ -226,6 +226,6 @@ async def test_no_other_worker_slips_in_between(harness: Harness) -> None:
 
     workers = [asyncio.create_task(work(store)) for store in stores]
     await harness.store.settle([critical(job)])
-    told.set()
+    done.set()
 
     assert sum(await asyncio.gather(*workers)) == 0

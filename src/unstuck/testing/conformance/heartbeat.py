@@ -1,4 +1,4 @@
-"""heartbeat: renews what is held, and tells what is not."""
+"""heartbeat: renews what is held, and reports what is not."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def test_a_beat_records_the_worker(harness: Harness) -> None:
     assert (worker.seen_at - worker.started_at).total_seconds() == pytest.approx(100.0, abs=30.0)
 
 
-async def test_the_worker_heard_last_is_named_first(harness: Harness) -> None:
+async def test_the_worker_seen_last_is_named_first(harness: Harness) -> None:
     for name in ("b", "a", "c"):
         await harness.store.heartbeat(WorkerInfo(id=name), [])
         await harness.age(1)

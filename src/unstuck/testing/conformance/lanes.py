@@ -155,7 +155,7 @@ async def test_a_paused_queue_gives_no_lane_anything(harness: Harness) -> None:
     await harness.store.pause(QUEUE, "for a while")
 
     assert await turn(harness.store) == []
-    await harness.store.resume(QUEUE)
+    await harness.store.pause(QUEUE, None)
     assert len(await turn(harness.store)) == 4
 
 

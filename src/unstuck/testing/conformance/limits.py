@@ -46,7 +46,7 @@ async def test_tokens_do_not_wait_out_a_clock_that_was_put_back(harness: Harness
     assert (await harness.store.take("b", 5, 5, 60.0)).granted == 5
 
 
-async def test_tokens_of_a_slow_worker_stay_out_for_as_long_as_it_said(harness: Harness) -> None:
+async def test_tokens_of_a_slow_worker_stay_out_for_their_whole_interval(harness: Harness) -> None:
     await harness.store.take("b", 5, 5, 119.0)
     await harness.store.take("b", 1, 5, 60.0)  # by one that was never late
     await harness.age(100)
@@ -115,7 +115,7 @@ async def test_no_more_is_given_back_than_was_taken(harness: Harness) -> None:
     assert (await harness.store.take("never taken from", 9, 5, 60.0)).granted == 5
 
 
-async def test_a_closed_bucket_grants_nothing_and_tells_for_how_long(harness: Harness) -> None:
+async def test_a_closed_bucket_grants_nothing_and_returns_for_how_long(harness: Harness) -> None:
     await harness.store.give_back("b", close_for=100.0)
 
     grant = await (await harness.another()).take("b", 3, 5, 60.0)
@@ -170,7 +170,7 @@ async def test_tokens_can_be_given_back_to_a_closed_bucket(harness: Harness) -> 
     assert (await harness.store.take("b", 5, 5, 60.0)).granted == 2
 
 
-async def test_a_queue_without_a_rate_that_one_worker_was_told_to_leave_alone_is_left_alone_by_all(
+async def test_a_queue_without_a_rate_that_one_worker_was_asked_to_leave_alone_is_left_alone_by_all(
     harness: Harness,
 ) -> None:
     queues = {"q": Policy(), "other": Policy()}

@@ -30,7 +30,7 @@ async def alive(store: Store, **facts: object) -> None:
     await store.heartbeat(WorkerInfo(id="w", queues=("q",), tasks=("task",), **facts), [])  # type: ignore[arg-type]
 
 
-async def test_explain_tells_apart_why_a_job_waits(harness: Harness) -> None:
+async def test_explain_distinguishes_the_reasons_why_a_job_waits(harness: Harness) -> None:
     [ref] = await enqueued(harness.store)
     [later] = await enqueued(harness.store, delay=60)
 
@@ -46,7 +46,7 @@ async def test_explain_tells_apart_why_a_job_waits(harness: Harness) -> None:
     assert (await why(harness.store, ref)).startswith("Queue 'q' is paused: the provider is down.")
 
 
-async def test_explain_tells_which_limit_keeps_a_job_waiting(harness: Harness) -> None:
+async def test_explain_names_which_limit_keeps_a_job_waiting(harness: Harness) -> None:
     [ref] = await enqueued(harness.store)
     await alive(harness.store, limits={"q": RATE})
     assert "waits for a free worker" in await why(harness.store, ref)
@@ -55,7 +55,7 @@ async def test_explain_tells_which_limit_keeps_a_job_waiting(harness: Harness) -
     answer = await why(harness.store, ref)
     assert answer.startswith("Queue 'q' is rate limited (2 in 60 s) for another ")
     await harness.store.give_back("q", close_for=300.0)
-    assert "for another 5 min: a handler was told to wait so long" in await why(harness.store, ref)
+    assert "for another 5 min: a handler was asked to wait so long" in await why(harness.store, ref)
 
     await alive(harness.store, limits={"q": {"limit": 1}})
     await enqueued(harness.store, priority=9)
@@ -63,7 +63,7 @@ async def test_explain_tells_which_limit_keeps_a_job_waiting(harness: Harness) -
     assert "runs at most 1 job at a time" in await why(harness.store, ref)
 
 
-async def test_explain_tells_who_holds_a_job_and_how_one_ended(harness: Harness) -> None:
+async def test_explain_names_who_holds_a_job_and_how_one_ended(harness: Harness) -> None:
     job = await one_leased(harness.store, owner="somebody", max_attempts=2)
     assert re.match(
         r"It is running, for \S+ s so far: held by somebody for another ", await why(harness.store, job.ref)
@@ -142,7 +142,7 @@ async def test_a_bucket_can_be_looked_at_without_taking_from_it(harness: Harness
     assert await harness.store.take("b") == Grant()
 
 
-async def test_a_grant_says_how_things_stand_with_the_bucket_after_it(harness: Harness) -> None:
+async def test_a_grant_shows_how_things_stand_with_the_bucket_after_it(harness: Harness) -> None:
     first = await harness.store.take("b", 2, 5, 60.0)
     assert (first.granted, first.out, first.closed_for) == (2, 2, 0.0)
     assert first.first_back == pytest.approx(60, abs=1)

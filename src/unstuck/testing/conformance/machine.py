@@ -152,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
             case _:
                 of = self._do(counts(self.store, self.queue))
                 assert (of.paused, of.halted) == (self.model.paused, self.model.halted)
-                assert self._do(self.store.resume(self.queue)) == self.model.resume()
+                assert self._do(self.store.pause(self.queue, None)) == self.model.resume()
 
     def tick(self, draw: Draw) -> None:
         name = f"{self.queue}-{draw(st.sampled_from('ab'))}"

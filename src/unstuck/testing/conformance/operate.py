@@ -61,8 +61,8 @@ async def test_a_paused_queue_is_not_leased_until_it_is_resumed(harness: Harness
     assert len(await leased(harness.store, 5, queue="other")) == 1
     assert (await counts(harness.store)).paused == "the provider is down"
 
-    assert await harness.store.resume("q") is True
-    assert await harness.store.resume("q") is False
+    assert await harness.store.pause("q", None) is True
+    assert await harness.store.pause("q", None) is False
     assert len(await leased(harness.store, 5)) == 2
 
 
@@ -92,7 +92,7 @@ async def test_a_pause_whose_reason_begins_with_critical_is_just_a_pause(harness
 async def test_a_queue_that_was_resumed_can_be_paused_again_for_another_reason(harness: Harness) -> None:
     await enqueued(harness.store)
     await harness.store.pause("q", "the provider is down")
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
     assert (await counts(harness.store)).paused is None
 
     await harness.store.pause("q", "no money")
@@ -106,7 +106,7 @@ async def test_an_empty_queue_is_listed_while_it_is_paused(harness: Harness) -> 
     await harness.store.pause("q", "for a while")
     assert [of.queue for of in await harness.store.count()] == ["q"]
 
-    await harness.store.resume("q")
+    await harness.store.pause("q", None)
     assert await harness.store.count() == []
 
 
@@ -120,7 +120,7 @@ async def test_a_pause_does_not_touch_what_runs(harness: Harness) -> None:
     assert await leased(harness.store) == []
 
 
-async def test_counts_tell_delayed_expired_and_recovered_apart(harness: Harness) -> None:
+async def test_counts_separate_delayed_expired_and_recovered(harness: Harness) -> None:
     await enqueued(harness.store, 1, delay=3600.0)
     job = await one_leased(harness.store, seconds=10.0)
     assert (await counts(harness.store)).expired == 0

@@ -118,7 +118,7 @@ async def test_interval_zero_switches_recovery_off_loudly(
     ]
 
 
-async def test_after_an_outage_live_workers_get_the_time_to_speak(harness: Harness) -> None:
+async def test_after_an_outage_live_workers_get_the_time_to_send_a_heartbeat(harness: Harness) -> None:
     job = await one_leased(harness.store, seconds=60.0)
     ailing = _Ailing(harness.store, 0)
     reaper = Reaper(ailing)  # type: ignore[arg-type]

@@ -60,7 +60,9 @@ async def test_the_job_is_shown_as_it_was(harness: Harness) -> None:
 
 
 @pytest.mark.accepts("REC-074")
-async def test_beat_first_and_the_reaper_skips_reaper_first_and_the_beat_is_told(harness: Harness) -> None:
+async def test_heartbeat_first_and_the_reaper_skips_reaper_first_and_the_heartbeat_finds_it_lost(
+    harness: Harness,
+) -> None:
     first = await one_leased(harness.store)
     await harness.age(61)
     await harness.store.heartbeat(WorkerInfo(id="w"), [Beat(first.lease, 60.0)])
@@ -171,7 +173,7 @@ async def test_the_leases_of_several_dead_owners_are_taken_in_one_call(harness: 
     assert {(job.ref, job.owner) for job in taken.jobs} == {(job.ref, job.owner) for job in dead}
 
 
-async def test_it_tells_when_the_next_lease_ends(harness: Harness) -> None:
+async def test_it_reports_when_the_next_lease_ends(harness: Harness) -> None:
     assert (await reclaim(harness)).next_end is None
     await one_leased(harness.store, seconds=60.0)
 

@@ -129,7 +129,7 @@ async def test_at_the_maximum_it_fails_with_timeout_and_lease_expired(harness: H
 
 
 @pytest.mark.accepts("REAP-025")
-async def test_the_failed_record_says_who_held_it_and_when_he_was_last_heard(harness: Harness) -> None:
+async def test_the_failed_record_names_its_holder_and_when_that_was_last_seen(harness: Harness) -> None:
     job = await one_leased(harness.store, owner="worker-host-123", max_attempts=1)
     await harness.age(61)
     held = await look(harness.store, job.ref)
@@ -145,7 +145,7 @@ async def test_the_failed_record_says_who_held_it_and_when_he_was_last_heard(har
 
 
 @pytest.mark.accepts("REAP-013", "REAP-023", "REAP-061")
-async def test_what_the_reaper_did_is_told_by_an_event(harness: Harness) -> None:
+async def test_what_the_reaper_did_is_reported_by_an_event(harness: Harness) -> None:
     requeued = await one_leased(harness.store, max_attempts=2)
     failing = await one_leased(harness.store, max_attempts=1)
     await harness.age(61)

@@ -104,7 +104,7 @@ class Model:
 
     @staticmethod
     def new(row: Row) -> bool:
-        """Whether nobody had it before, or whoever had it has it still."""
+        """Whether nobody had it before, or its last owner still has it."""
         return row.settled is None
 
     def lease(self, lease: Lease, owner: str, seconds: float) -> None:

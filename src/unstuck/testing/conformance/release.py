@@ -1,4 +1,4 @@
-"""release: a lease goes back unspent, to whoever asks next."""
+"""release: a lease goes back unspent, to the next caller that asks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_an_empty_release_asks_the_store_nothing(harness: Harness) -> None
     assert await harness.store.settle([]) == []
 
 
-async def test_own_foreign_unknown_and_repeated_ids_are_told_apart(harness: Harness) -> None:
+async def test_own_foreign_unknown_and_repeated_ids_are_distinguished(harness: Harness) -> None:
     await enqueued(harness.store, 2)
     [mine] = await leased(harness.store, owner="a")
     [theirs] = await leased(harness.store, owner="b")

@@ -37,7 +37,7 @@ async def test_a_tick_sets_the_slot_and_enqueues_for_all_to_see(harness: Harness
     assert (await states(other), await states(other, "other")) == ({"pending": 1}, {"pending": 1})
 
 
-async def test_a_slot_can_be_set_back_only_by_whoever_names_the_last_one(harness: Harness) -> None:
+async def test_a_slot_can_be_set_back_only_by_a_caller_that_names_the_last_one(harness: Harness) -> None:
     await harness.store.tick("s", LATER, [])
 
     assert await harness.store.tick("s", SLOT, [new()], instead_of=SLOT) is False
@@ -87,7 +87,7 @@ async def test_a_store_in_which_nothing_ever_fired_has_no_slots(harness: Harness
     assert (await harness.store.fleet()).slots == {}
 
 
-async def test_every_schedule_is_told_with_the_last_slot_it_fired_for(harness: Harness) -> None:
+async def test_every_schedule_is_reported_with_the_last_slot_it_fired_for(harness: Harness) -> None:
     names = ["daily", "Zürich", "a b", "'; DROP"]
     for name in names:
         assert await harness.store.tick(name, SLOT, [])
@@ -100,7 +100,7 @@ async def test_every_schedule_is_told_with_the_last_slot_it_fired_for(harness: H
     assert {slot.utcoffset() for slot in slots.values()} == {timedelta(0)}
 
 
-async def test_a_schedule_is_told_also_when_its_jobs_are_long_gone(harness: Harness) -> None:
+async def test_a_schedule_is_reported_also_when_its_jobs_are_long_gone(harness: Harness) -> None:
     await harness.store.tick("s", SLOT, [new()])
     [job] = await leased(harness.store)
     await harness.store.settle([completed(job.lease)])

@@ -63,7 +63,7 @@ async def test_a_failed_job_keeps_why_it_failed(harness: Harness) -> None:
 
 
 @pytest.mark.accepts("EMB-030", "EMB-034")
-async def test_failures_can_be_told_apart_by_category(harness: Harness) -> None:
+async def test_failures_can_be_distinguished_by_category(harness: Harness) -> None:
     await enqueued(harness.store, 3)
     for job, category in zip(await leased(harness.store, 3), Category, strict=True):
         await harness.store.settle([failed(job.lease, trouble(category))])

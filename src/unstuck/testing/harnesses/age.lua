@@ -1,5 +1,5 @@
 -- age: move every time that a store keeps into the past. ARGV are milliseconds, what the keys of no queue begin with
--- (empty: leave them alone), and what those of each queue begin with. KEYS say only where all of them are.
+-- (empty: leave them alone), and what those of each queue begin with. KEYS only name the server that has all of them.
 local by, own = tonumber(ARGV[1]), ARGV[2]
 
 local function whole(number)
@@ -48,11 +48,11 @@ for place = 3, #ARGV do
     if later then
         redis.call('ZADD', base .. 'marker', whole(later - by), '1')
     end
-    local told = base .. 'unstuck:events'
-    for _, text in ipairs(redis.call('ZRANGE', told, 0, -1)) do
+    local events = base .. 'unstuck:events'
+    for _, text in ipairs(redis.call('ZRANGE', events, 0, -1)) do
         local number, at, rest = string.match(text, '^(%d+) (%d+) (.*)$')
-        redis.call('ZREM', told, text)
-        redis.call('ZADD', told, number, number .. ' ' .. whole(at - by) .. ' ' .. rest)
+        redis.call('ZREM', events, text)
+        redis.call('ZADD', events, number, number .. ' ' .. whole(at - by) .. ' ' .. rest)
     end
 end
 if own == '' then

@@ -113,7 +113,7 @@ class Guard:
     def _refusal(self, path: str, headers: Headers) -> PlainTextResponse | None:
         if (origin := headers.get("origin")) is not None and not self._known_origin(origin):
             return PlainTextResponse("this origin is not allowed", 403)
-        if path == "/healthz":  # whoever asks for it, perhaps by address, learns nothing else
+        if path == "/healthz":  # a caller, perhaps by address, learns nothing else
             return None
         host = _HOST.fullmatch(headers.get("host", "").lower())
         if host is None or host[1].strip("[]") not in self._names:

@@ -61,7 +61,7 @@ async def answered(
         return await tool(served, given)
     except (UnstuckMemoryError, UnstuckError) as error:
         return failure(str(error), served.budget)
-    except Exception as error:  # the caller must know that it was not done, and whoever runs the server why
+    except Exception as error:  # the caller must know that it was not done, and who runs the server why
         logger.exception("tool %s failed", name)
         return failure(
             f"{type(error).__name__}: {error}; the server's log has more, try again later", served.budget

@@ -110,7 +110,7 @@ def title_of(entity: Entity) -> str:
 
 
 def facts_of(entity: Entity, *, past: bool = False) -> dict[str, Any]:
-    """What is known of a version besides its content; with ``past``, when it was valid."""
+    """What is known of a version beside its content; with ``past``, when it was valid."""
     facts: dict[str, Any] = {
         "version": entity.version,
         "createdAt": entity.created_at,

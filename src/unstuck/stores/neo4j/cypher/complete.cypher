@@ -1,4 +1,4 @@
-// complete: settle for the usual case, leases that all end well. Says nothing that settle would not say. Rows are
+// complete: settle for the usual case, leases that all end well. Answers nothing that settle would not answer. Rows are
 // address, fence, number and result, in the order of addresses.
 UNWIND $completed AS row
 MATCH (c:{label} {id: row[0]})

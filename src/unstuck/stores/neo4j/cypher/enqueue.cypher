@@ -1,4 +1,4 @@
-// enqueue: add jobs unless their addresses are taken. One that is due has a rank, its place in line, one that is
+// enqueue: add jobs unless their addresses are taken. One that is due has a rank, its position in line, one that is
 // delayed a due_at. The time and the chance of the call number the jobs in the order in which they were given.
 WITH datetime.realtime() AS clock
 WITH clock.epochMillis AS now, (clock.epochSeconds * 1000000 + clock.microsecond) * 1024 + $chance AS first

@@ -1,5 +1,5 @@
 // fold: put counters that have come in many pieces together. The store's node is locked first, so that nobody folds a
-// piece twice; its number of folds grows, so that who counts meanwhile notices.
+// piece twice; its number of folds grows, so that a count meanwhile notices.
 CALL () { MATCH (c:{label}Counter) RETURN count(c) AS pieces }
 CALL (pieces) {
   WITH pieces WHERE pieces > $many

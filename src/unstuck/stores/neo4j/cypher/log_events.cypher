@@ -1,4 +1,4 @@
-// tell: write routine events.
+// log_events: write routine events.
 WITH $logged AS logged
 {logged}
 RETURN size(logged) AS answer

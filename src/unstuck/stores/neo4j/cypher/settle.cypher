@@ -1,5 +1,5 @@
 // settle: end leases. Each applies only for the fence that holds the job; time plays no part. Events and counters are
-// written with it. A job that goes back without a delay keeps its run_at, and with it its old place in line.
+// written with it. A job that goes back without a delay keeps its run_at, and with it its old position in line.
 UNWIND $outcomes AS row
 MATCH (c:{label} {id: row.address})
 SET c.id = c.id

@@ -21,6 +21,6 @@ FROM (SELECT DISTINCT queue FROM {schema}.jobs WHERE rank IS NOT NULL) AS waitin
     SELECT next_earliest_run_at FROM {schema}.jobs
     WHERE jobs.queue = waiting.queue AND rank IS NOT NULL ORDER BY rank, seq LIMIT 1
 ) AS head
-UNION ALL -- those that have become due and were not given their place in line: nobody asked, or their rows are locked
+UNION ALL -- those that have become due and were not given their position in line: nobody asked, or their rows are locked
 SELECT queue, 'waited', extract(epoch FROM now() - min(next_earliest_run_at)) FROM {schema}.jobs
 WHERE status = 'pending' AND rank IS NULL AND next_earliest_run_at <= now() GROUP BY queue

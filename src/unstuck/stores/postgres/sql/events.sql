@@ -1,4 +1,4 @@
--- events: what happened behind a place in the log. Numbers are drawn before their transactions commit, so a number that
+-- events: what happened behind a cursor. Numbers are drawn before their transactions commit, so a number that
 -- is missing may still come: nothing behind a gap is answered for a second, or a reader that follows the log would miss it.
 WITH next AS MATERIALIZED (
     SELECT seq, at, type, queue, job_id, data::text, lag(seq) OVER (ORDER BY seq) AS before FROM (

@@ -28,7 +28,7 @@ room AS MATERIALIZED (
         OFFSET least(open.most + %(passed_by)s, open.free) LIMIT 1
     ) AS beyond ON true
 ),
--- Among several queues the places in line decide how many of each are taken. Looks without locking anything.
+-- Among several queues the positions in line decide how many of each are taken. Looks without locking anything.
 quota AS MATERIALIZED (
     SELECT queue, length, only_new, end_rank, end_seq, least(most, %(limit)s) AS most
     FROM room WHERE (SELECT count(*) FROM room) = 1

@@ -64,7 +64,7 @@ turns AS (
         LIMIT room.reach
     ) AS line
 ),
--- Among queues the places decide how many of each are leased, within one the turns decide which.
+-- Among queues the positions decide how many of each are leased, within one the turns decide which.
 chosen AS (
     SELECT *,
         row_number() OVER (PARTITION BY queue ORDER BY turn, rank, seq) AS by_turn,

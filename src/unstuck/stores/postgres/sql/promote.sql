@@ -1,4 +1,4 @@
--- promote: give delayed jobs that have become due their place in line, a bounded number at a time. The time is asked
+-- promote: give delayed jobs that have become due their position in line, a bounded number at a time. The time is asked
 -- for once: an index is not searched for one that changes from row to row, and all delayed jobs would be read.
 UPDATE {schema}.jobs SET rank = next_earliest_run_at - make_interval(mins => priority)
 WHERE ctid = ANY (ARRAY(

@@ -1,4 +1,4 @@
--- sessions: who holds more than a reader's lock on tables of ours, in a transaction that has been open for so long. What
+-- sessions: those that hold more than a reader's lock on tables of ours, in a transaction that has been open for so long. What
 -- another user's session does is not shown to everybody: then neither its state nor its age is known.
 SELECT
     {who},

@@ -4,5 +4,5 @@ local found = finished(ask.limit)
 for _, one in ipairs(found) do
     erase(one.q, one.id, one.set)
 end
-chime()
+wake_up()
 return #found

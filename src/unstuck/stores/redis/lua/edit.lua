@@ -18,5 +18,5 @@ for _, ref in ipairs(ask.refs) do
         count = count + 1
     end
 end
-chime()
+wake_up()
 return count

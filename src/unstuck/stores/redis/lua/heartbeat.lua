@@ -1,4 +1,4 @@
--- heartbeat: record a worker, renew its leases, and name those that the store says it holds but that it did not name.
+-- heartbeat: record a worker, renew its leases, and name those that it holds in the store but did not name.
 -- needs: hold
 even_if_full()
 local me = ask.worker

@@ -1,5 +1,5 @@
 -- iterate: see to it that the schedulers of these jobs go on, though nobody may take the jobs any more. Answers those whose
--- slot has to be asked for: place of queue, id, options, and the time.
+-- slot has to be asked for: position of queue, id, options, and the time.
 -- needs: line, theirs, iterate
 even_if_full()
 local unknown = {}
@@ -13,5 +13,5 @@ for _, ref in ipairs(ask.refs) do
         iterate(q, found)
     end
 end
-chime()
+wake_up()
 return unknown

@@ -178,7 +178,7 @@ if ask.look then -- for a caller that compares several servers
     for place, one in ipairs(found) do
         ranks[place] = whole(one.rank)
     end
-    chime()
+    wake_up()
     return ranks
 end
 
@@ -204,12 +204,12 @@ for place in ipairs(ask.shares) do
             redis.call('PEXPIRE', q.base .. 'limiter', whole(q.duration or 1000))
         end
     end
-    -- For the next who waits, as this one may have taken the wakeup.
+    -- For the next worker that waits, as this one may have taken the wakeup.
     q.ready = redis.call('ZCARD', q.base .. 'prioritized') > 0 or redis.call('LLEN', q.base .. 'wait') > 0
     q.later = not q.ready
     if not q.ready then
         redis.call('ZREM', q.base .. 'marker', '0') -- or somebody would come for what was just taken
     end
 end
-chime()
+wake_up()
 return {jobs, unknown}

@@ -135,5 +135,5 @@ for place in ipairs(ask.queues) do
         next_end = math.min(next_end or math.huge, head[2] - now)
     end
 end
-chime()
+wake_up()
 return {jobs, adopted, next_end and whole(next_end) or false}

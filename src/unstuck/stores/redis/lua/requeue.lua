@@ -13,5 +13,5 @@ for _, one in ipairs(found) do
     publish(q, 'waiting', id, 'prev', one.set)
     log_event(q, id, 'requeued', '{}')
 end
-chime()
+wake_up()
 return #found

@@ -9,5 +9,5 @@ redis.call('HDEL', q.base .. 'meta', 'paused')
 redis.call('DEL', q.base .. 'unstuck:pause')
 redis.call('XADD', q.base .. 'events', 'MAXLEN', '~', q.kept, '*', 'event', 'resumed')
 log_event(q, nil, 'resumed', '{}')
-chime()
+wake_up()
 return 1

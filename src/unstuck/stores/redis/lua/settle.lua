@@ -1,7 +1,7 @@
 -- settle: end leases. State, events, counters, pauses, halts and follow-up jobs are one step; what does not apply does nothing.
 -- needs: line, parent, erase, theirs, finish, hold, add, outbox, measure, pause
--- An outcome is place of queue, id, fence, word, delay, result, crashed, pause, halt, and of a failure: text, category,
--- code, message, stack trace. A job that goes back without a delay keeps its run_at, and with it its old place in line.
+-- An outcome is position of queue, id, fence, word, delay, result, crashed, pause, halt, and of a failure: text, category,
+-- code, message, stack trace. A job that goes back without a delay keeps its run_at, and with it its old position in line.
 local FINISHED = {completed = 'completed', failed = 'failed'}
 
 -- Jobs that cannot be completed, because children of theirs are still to end or have failed; and which of both.
@@ -184,5 +184,5 @@ for place in ipairs(ask.queues) do
         end
     end
 end
-chime()
+wake_up()
 return answers

@@ -14,6 +14,6 @@ if ask.abroad then
 end
 if ask.jobs[1] then
     add_all(ask.jobs, ask.routine)
-    chime()
+    wake_up()
 end
 return 1

@@ -18,5 +18,5 @@ UNION ALL
 SELECT queue, 'waited', (:now - (
     SELECT run_at FROM job AS head WHERE head.queue = job.queue AND head.rank IS NOT NULL ORDER BY rank, seq LIMIT 1
 )) / 1000.0 FROM job WHERE rank IS NOT NULL GROUP BY queue
-UNION ALL -- those that have become due and were not given their place in line, because nobody asked
+UNION ALL -- those that have become due and were not given their position in line, because nobody asked
 SELECT queue, 'waited', (:now - min(run_at)) / 1000.0 FROM job WHERE status = 'pending' AND rank IS NULL AND run_at <= :now GROUP BY queue

@@ -1,4 +1,4 @@
--- promote: give delayed jobs that have become due their place in line, a bounded number at a time.
+-- promote: give delayed jobs that have become due their position in line, a bounded number at a time.
 UPDATE job SET rank = run_at - 60000 * priority
 WHERE seq IN (
     SELECT seq FROM job

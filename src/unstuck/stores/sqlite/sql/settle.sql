@@ -1,5 +1,5 @@
 -- settle: end leases. Each applies only for the fence that holds the job; time plays no part.
--- A job that goes back without a delay keeps its run_at, and with it its old place in line.
+-- A job that goes back without a delay keeps its run_at, and with it its old position in line.
 UPDATE job SET
     status = ended.status,
     attempts = attempts - ended.refund,

@@ -1,4 +1,4 @@
-// promote: give delayed jobs of `share.queue` that have become due their place in line, a bounded number at a time.
+// promote: give delayed jobs of `share.queue` that have become due their position in line, a bounded number at a time.
 CALL (share) {
   MATCH (d:{label})
   USING INDEX SEEK d:{label}(queue, due_at)

@@ -1,5 +1,5 @@
 -- settle: end leases. A worker's applies only for the fence that holds the row; a reaper has locked the row before.
--- What goes back without a delay keeps its time, and with it its old place in line. Answers which were applied.
+-- What goes back without a delay keeps its time, and with it its old position in line. Answers which were applied.
 WITH ended AS (
     SELECT * FROM ROWS FROM (
         json_to_recordset(%(outcomes)s::json) AS (

@@ -1,4 +1,4 @@
--- answer: log the jobs that were `leased` at the `clock`, and answer with them in the order of their places in line.
+-- answer: log the jobs that were `leased` at the `clock`, and answer with them in the order of their positions in line.
 logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT 'leased', queue, id, json_build_object(

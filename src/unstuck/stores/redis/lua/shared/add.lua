@@ -1,6 +1,6 @@
--- add: store new jobs. One is place of queue, id, BullMQ's priority, delay, instant, digest, again, lane, fields, task.
+-- add: store new jobs. One is position of queue, id, BullMQ's priority, delay, instant, digest, again, lane, fields, task.
 -- Answers for each whether it was created, and whether its content is the same as that of the job that has its id.
-local KEPT = {'fence', 'told', 'settled'} -- when a job is started over
+local KEPT = {'fence', 'told', 'settled'} -- when a job is started over; "told" has the numbers of its events
 
 -- What is kept of a finished job that is to be started over; nil if it is not to be.
 local function start_over(q, id, again)
@@ -37,7 +37,7 @@ local function bury(q, id)
     redis.call('DEL', q.base .. id, q.base .. id .. ':lock')
 end
 
--- A place at the end of the line, for a job that is due now.
+-- Put at the end of the line a job that is due now.
 local function stand_last(q, id, priority, lane)
     q.ready = true
     local counter = q.counter and q.counter + 1
@@ -57,7 +57,7 @@ local function add(job, number, routine, plain)
         if not kept then
             return {0, (redis.call('HGET', key, 'digest') or nil) == job[6] and 1 or 0}
         end
-    elseif job[6] then -- only who has a key can have been there before
+    elseif job[6] then -- only a job with a key can have been there before
         bury(q, id)
     end
     local run_at = (job[5] or now) + job[4]
@@ -76,7 +76,7 @@ local function add(job, number, routine, plain)
         publish(q, 'delayed', id, 'delay', whole(run_at))
     else
         if job[5] then
-            flush() -- its place is found among those that stand there
+            flush() -- its position is found among those that are there
             redis.call('HSET', key, 'run_at', whole(run_at))
             stand(q, id, priority, run_at, lane)
         else
@@ -91,7 +91,7 @@ local function add(job, number, routine, plain)
 end
 
 -- Whether none of the jobs is there yet, nor twice among them, and all are due by the delays that they have. Then what
--- would be asked for each is asked once: whether it is there, and the counters of their places.
+-- would be asked for each is asked once: whether it is there, and the counters of their positions.
 local function all_plain(jobs)
     local keys, seen = {}, {}
     for place, job in ipairs(jobs) do

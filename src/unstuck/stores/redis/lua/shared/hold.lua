@@ -1,7 +1,7 @@
--- hold: whether a lease still holds its job. Time plays no part: who was late but not replaced still holds it.
+-- hold: whether a lease still holds its job. Time plays no part: a worker that was late but not replaced still holds it.
 -- A worker that knows no fences may have had the job since: then it is not running, or was started once more.
--- "leased" in a job's hash is which of its starts the lease is for, the place in line that it had, and a word if its end
--- is not all there is to do. Answers with facts that are needed to end the lease, by their places below.
+-- "leased" in a job's hash is which of its starts the lease is for, the position in line that it had, and a word if its end
+-- is not all there is to do. Answers with facts that are needed to end the lease, by their indexes below.
 local FENCE, LEASED, STARTS, ATTEMPTS, PARENT = 1, 2, 3, 4, 5 -- a flow may have given it a parent since it was leased
 
 local function ours(leased, starts)
@@ -22,7 +22,7 @@ local function hold(q, id, fence, owner, lease)
     return ends
 end
 
--- Let go of a job that runs. What its hash says of the lease stays there: it means nothing once that lease is settled.
+-- Let go of a job that runs. What its hash has of the lease stays there: it means nothing once that lease is settled.
 local function let_go(q, id)
     gather(q, 'stop', id)
     gather(q, 'unlease', id)

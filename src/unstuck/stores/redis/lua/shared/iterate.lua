@@ -1,4 +1,4 @@
--- iterate: have a job scheduler of BullMQ's go on. Whoever takes the job of its present iteration adds the next one, which
+-- iterate: have a job scheduler of BullMQ's go on. The caller that takes the job of its present iteration adds the next one, which
 -- becomes the present one in the same step: so there is one, also if that job is taken again. The slot of an interval is found
 -- here. That of a cron pattern is not: the caller is asked for it, and answers in ask.slots, 0 if there is none.
 local function next_slot(last, every, offset)

@@ -137,7 +137,7 @@ local function leave(q, id, lane)
     return true
 end
 
--- Give delayed jobs that have become due their place in line, a bounded number at a time.
+-- Give delayed jobs that have become due their position in line, a bounded number at a time.
 local function promote(q, limit)
     local key = q.base .. 'delayed'
     local due = redis.call('ZRANGEBYSCORE', key, 0, whole(now * 4096 + 4095), 'WITHSCORES', 'LIMIT', 0, limit)

@@ -1,5 +1,5 @@
 -- parent: do for BullMQ's flows what its own workers do when a child has finished or is removed: note what came of it with
--- the parent, and let the parent run when it waits for nothing more. What a failure means the child's link says: fpof fails
+-- the parent, and let the parent run when it waits for nothing more. The child's link decides what a failure means: fpof fails
 -- the parent, cpof lets it run at once, idof and rdof take the child off its list, with or without a note.
 local function run_parent(base, id)
     local q = queue_at(base)
@@ -36,8 +36,8 @@ local function doom_parent(base, id, child)
     end
 end
 
--- The key of a job's parent, the words that its queue's keys begin with, its id, and what the link says; nil if it has none.
--- Ids may have colons, so the key alone does not say where the id begins.
+-- The key of a job's parent, the words that its queue's keys begin with, its id, and the link itself; nil if it has none.
+-- Ids may have colons, so the key alone does not show where the id begins.
 local function parent_of(key)
     local facts = redis.call('HMGET', key, 'parentKey', 'parent')
     if not facts[1] then

@@ -1,6 +1,6 @@
 -- pause: stop leasing from a queue, in a way that BullMQ's workers obey.
 -- The hash unstuck:pause has the time and the reason of a pause, and the reason of a halt, which is also written as the reason
--- of the pause if the queue was not paused: stores/shared/counting.py says why.
+-- of the pause if the queue was not paused: stores/shared/counting.py gives the reason.
 local function stop(q, why)
     redis.call('HSETNX', q.base .. 'unstuck:pause', 'at', whole(now))
     redis.call('HSET', q.base .. 'meta', 'paused', 1)

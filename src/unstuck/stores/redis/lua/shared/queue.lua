@@ -40,7 +40,7 @@ local function numbers(count)
 end
 
 local queues = {} -- by the words that their keys begin with
-local placed = {} -- by their places
+local placed = {} -- by their positions among the keys
 
 local function queue_at(base, place)
     local q = queues[base]
@@ -186,8 +186,8 @@ local function flush()
     end
 end
 
--- Ring for what became ready, or will; once a queue, at the end of a step.
-local function chime()
+-- Wake up waiting workers for what became ready, or will: a marker for each queue, at the end of a step.
+local function wake_up()
     for _, q in pairs(queues) do
         if not q.paused and q.ready then
             redis.call('ZADD', q.base .. 'marker', 0, '0')
@@ -210,7 +210,7 @@ local function state(q, id)
     return active(q)[id] and 'processing' or 'pending'
 end
 
--- A hash with some fields put in their place, as those who read it take the last of each name.
+-- A hash with some fields replaced: a reader takes the last value of each name.
 local function also(row, ...)
     local count = #row
     for at, word in ipairs({...}) do
@@ -219,7 +219,7 @@ local function also(row, ...)
     return row
 end
 
--- A job as it is now, for the one who asked: all of its hash, and the end of its lease. That of a worker of BullMQ's is its
+-- A job as it is now, for the caller: all of its hash, and the end of its lease. That of a worker of BullMQ's is its
 -- lock, which it renews. For one that is gone there is nothing to log.
 local function row(q, id, status)
     status = status or state(q, id)

@@ -1,4 +1,4 @@
--- sweep: find jobs that are in no list any more, some at a time, and give them their place in line again; and entries
+-- sweep: find jobs that are in no list any more, some at a time, and give them their position in line again; and entries
 -- whose job is gone, which may be due only in years, and remove them. Every script of BullMQ's and ours moves a job in one
 -- step, so only somebody who edits keys by hand, a server that evicts them, or a lost write, leaves one so.
 local SWEPT_AT_ONCE, SWEPT_EVERY, SEARCHED = 1000, 60000, 10000

@@ -15,7 +15,7 @@ local function waits_since(q, id)
     return math.max(since, (as_number(facts[4]) or now) + delay)
 end
 
--- The first jobs of each priority of a line, as ids and places.
+-- The first jobs of each priority of a line, as ids and scores.
 local function heads(q, name, most)
     local key, turns = q.base .. name, q.base .. 'unstuck:turns'
     local turn, found = as_number(redis.call('HGET', turns, name)) or 0, {}
