@@ -87,7 +87,7 @@ def test_on_windows_the_command_refuses_in_one_line(tmp_path: Path, verb: str) -
     assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", f"unstuck: {REFUSED}\n")
 
 
-def test_on_windows_a_program_is_told_so_where_it_imports_a_name(tmp_path: Path) -> None:
+def test_on_windows_a_program_fails_where_it_imports_a_name(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WINDOWS)
 
     refused = run(tmp_path, sys.executable, "-c", "from unstuck import Unstuck")

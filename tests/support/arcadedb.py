@@ -34,7 +34,7 @@ NEED_LOCKS = (
     "test_no_other_worker_slips_in_between",
     "test_of_many_ticks_at_once_one_is_let_pass",
     "test_of_two_that_make_a_schedule_at_once_one_wins",
-    "test_a_stored_schedule_fires_each_slot_once_whoever_looks",
+    "test_a_stored_schedule_fires_each_slot_once_for_all_programs",
     "test_ticks_for_different_slots_at_once_leave_the_latest",
 )
 

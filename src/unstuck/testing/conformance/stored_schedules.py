@@ -27,7 +27,7 @@ MONTH = 30 * 86400.0
 DECLARED = Schedule(name="s", call=Call(new(payload={"n": 1})), every=MONTH)
 
 
-async def test_a_stored_schedule_fires_each_slot_once_whoever_looks(harness: Harness) -> None:
+async def test_a_stored_schedule_fires_each_slot_once_for_all_programs(harness: Harness) -> None:
     jobs = Jobs(harness.store)
     added = await jobs.add_schedule(
         "s", "task", {"n": 1}, every=MONTH, catch_up="all", queue=QUEUE, priority=3
