@@ -54,7 +54,7 @@ chaos: $(STAMP)/dev $(STAMP)/servers ## break things around each store for MINUT
 	for store in sqlite postgres redis neo4j; do $(BIN)/python chaos/run.py --store $$store --minutes $(MINUTES) || exit 1; done
 
 docs: $(STAMP)/dev ## build the site of the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "open site/index.html"
 
 wheel: $(STAMP)/dev ## build the package

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.slow  # the site does not depend on the Python that bui
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
     environ = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(
         command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=100, check=False
