@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from unstuck.protocol.job import Ending, Lease, Status
+from unstuck.protocol.job import Ending, Lease, NewJob, Status
 from unstuck.protocol.leases import Share, Verdict
 from unstuck.protocol.outcome import Settled, completed, failed, released, retried
 from unstuck.testing.conformance.given import new, trouble
@@ -283,3 +283,43 @@ def test_only_what_has_finished_is_requeued_or_deleted() -> None:
     model.settle(completed(granted(model, "a", 2)))
     assert model.delete("a")
     assert model.rows == {}
+
+
+def spaced(id_: str, key: str = "k", **facts: Any) -> NewJob:
+    return new(id=id_, key=key, **facts)
+
+
+def test_a_debounced_job_is_replaced_until_it_was_leased_or_its_interval_is_over() -> None:
+    model = Model(now=10.0)
+    wait: dict[str, Any] = {"debounce": 5.0, "delay": 5.0}
+    assert model.space(spaced("a", **wait)) == ("a", True)
+    model.now = 14.0
+    assert model.space(spaced("b", lane="x", **wait)) == ("a", False)
+    assert (model.rows["a"].run_at, model.rows["a"].new.lane, list(model.rows)) == (19.0, "x", ["a"])
+
+    model.now = 19.0
+    assert model.space(spaced("c", **wait)) == ("c", True)
+    model.rows["c"].run_at = 19.0
+    granted(model, "c", 1)
+    assert model.space(spaced("d", **wait)) == ("d", True)
+    model.cancel("d")
+    assert model.space(spaced("e", **wait)) == ("e", True)
+    model.rows["e"].fence = 7
+    assert model.space(spaced("f", **wait)) == ("f", True)
+    del model.rows["f"]
+    assert model.space(spaced("g", **wait)) == ("g", True)
+    assert model.space(spaced("h", "other", **wait)) == ("h", True)
+    assert list(model.rows) == ["a", "c", "d", "e", "g", "h"]
+
+
+def test_a_throttled_job_is_dropped_until_the_interval_of_the_first_is_over() -> None:
+    model = Model(now=10.0)
+    assert model.space(spaced("a", throttle=5.0)) == ("a", True)
+    model.now = 14.0
+    model.cancel("a")
+    model.delete("a")
+    assert model.space(spaced("b", throttle=5.0)) == ("a", False)
+    assert model.rows == {}
+    model.now = 15.0
+    assert model.space(spaced("c", throttle=5.0)) == ("c", True)
+    assert model.rows["c"].run_at == 15.0

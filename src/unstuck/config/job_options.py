@@ -1,4 +1,4 @@
-"""Options of one job: its key, priority, delay and lane."""
+"""Options of one job: its key, how jobs of that key are spaced out, its priority, delay and lane."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from unstuck.config.checks import YEAR, job_key, lane_name, number, whole
 from unstuck.protocol.errors import ConfigError
 from unstuck.text.durations import Seconds
 
+SHORTEST = 0.1  # seconds between jobs of a key
 EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 LATEST = datetime(3000, 1, 1, tzinfo=UTC)
 
@@ -19,6 +20,8 @@ class JobOptions(TypedDict, total=False):
 
     key: str | None
     again: bool
+    debounce: Seconds | None
+    throttle: Seconds | None
     priority: int
     delay: Seconds
     run_at: datetime | None
@@ -31,6 +34,8 @@ class Options:
 
     key: str | None = None
     again: bool = False
+    debounce: float | None = None
+    throttle: float | None = None
     priority: int = 0
     delay: float = 0.0
     run_at: datetime | None = None
@@ -41,6 +46,9 @@ class Options:
             job_key(self.key)
         if self.again and self.key is None:
             raise ConfigError("again=True needs a key: it starts the finished job with that key over")
+        for name in ("debounce", "throttle"):
+            if getattr(self, name) is not None:
+                self._check_spacing(name)
         if self.lane is not None:
             lane_name(self.lane)
         whole("priority", self.priority, 0, 9)
@@ -49,6 +57,19 @@ class Options:
             _instant(self.run_at)
             if self.delay:
                 raise ConfigError("delay and run_at both set the time: give one of them")
+
+    def _check_spacing(self, name: str) -> None:
+        number(name, getattr(self, name), SHORTEST, YEAR)
+        if self.key is None:
+            raise ConfigError(f"{name} needs a key: it spaces out the jobs with that key")
+        if self.debounce is not None and self.throttle is not None:
+            raise ConfigError("debounce runs the last call and throttle the first: give one of them")
+        if self.again:
+            raise ConfigError(
+                f"{name} makes a new job when its interval is over, so again=True has no meaning: leave it out"
+            )
+        if self.debounce is not None and (self.delay or self.run_at is not None):
+            raise ConfigError("debounce sets the time: leave delay and run_at out")
 
 
 def _instant(run_at: Any) -> None:

@@ -33,9 +33,10 @@ def new_job(pattern: NewJob, payload: Raw, *, trace: str | None = None) -> NewJo
         return structs.replace(pattern, id=new_id(), payload=payload, trace=trace)
     return structs.replace(
         pattern,
-        id=keyed_id(pattern.queue, pattern.key),
+        id=new_id() if pattern.interval else keyed_id(pattern.queue, pattern.key),
         payload=payload,
         digest=digest(pattern.task, bytes(payload)),
+        delay=pattern.debounce or pattern.delay,
         trace=trace,
     )
 

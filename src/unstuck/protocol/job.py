@@ -77,7 +77,10 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class NewJob(Struct, frozen=True, kw_only=True, gc=False):
-    """A job to be enqueued. Its ``id`` exists from birth, so enqueueing it again is harmless."""
+    """A job to be enqueued. Its ``id`` exists from birth, so enqueueing it again is harmless.
+
+    ``debounce`` and ``throttle`` are seconds; a debounced job has the same ``delay``. See ``Leases.enqueue``.
+    """
 
     queue: str
     task: str
@@ -85,6 +88,8 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     payload: Json = None
     key: str | None = None
     again: bool = False
+    debounce: float | None = None
+    throttle: float | None = None
     digest: str | None = None
     priority: int = 0
     delay: float = 0.0
@@ -99,9 +104,14 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     trace: str | None = None
     webhook: str | None = None
 
+    @property
+    def interval(self) -> float:
+        """The seconds for which the job stands for its key; 0 for a job that is not spaced."""
+        return self.debounce or self.throttle or 0.0
+
 
 class Enqueued(Struct, frozen=True, gc=False):
-    """``created`` is false when a job with this id existed; ``same`` is whether its digest is equal."""
+    """``created`` is false when a job with this id existed, or one stood for its key; ``same`` is whether its digest is equal."""
 
     queue: str
     id: str

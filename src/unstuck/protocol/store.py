@@ -51,6 +51,11 @@ class Leases(Protocol):
         Answers in input order, once the jobs are as durable as the store is set to make them. A job is due ``delay``
         after ``run_at``, else after now; a time in the past is a position further ahead in line. A job that is started over is
         as new (``created_at``, too), except for its fence and its last ending.
+
+        A job with ``debounce`` or ``throttle`` (a *spaced* job) stands for its key, from when it was added, for that interval.
+        Meanwhile a throttled one is not added: the answer names the job that stands, which stays as it is, also if it is
+        finished or deleted. A debounced one gives all it has, except for its id, to the job that stands, if nobody ever leased that, and
+        the interval begins again; ``created_at`` stays. In any other case it is added, and stands from now on.
         """
         ...
 

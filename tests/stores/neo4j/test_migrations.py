@@ -8,11 +8,13 @@ from support.neo4j import Neo4j
 from unstuck.protocol.outcome import Settled, completed
 from unstuck.testing import Neo4jHarness
 from unstuck.testing.conformance.given import one_leased
+from unstuck.testing.conformance.spacing import throttled
 
 # Whoever comes first waits for the server's start, too.
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 RULES = "SHOW INDEXES YIELD name, labelsOrTypes WHERE labelsOrTypes[0] STARTS WITH 'GrownRecord' RETURN name"
+SPACING = RULES.replace("Record", "Spacing")
 SCHEMA = "MATCH (s:GrownStore) RETURN s.version, s.applied"
 
 
@@ -32,15 +34,34 @@ async def test_records_come_to_a_database_while_a_release_that_has_none_works_on
     await harness.rows("DROP INDEX GrownRecord_age")
     await harness.rows("MATCH (s:GrownStore) REMOVE s.applied SET s.version = 1")
     job = await one_leased(harness.store)
-    assert ("schema version 1 of 2", "run: unstuck init") in [
+    assert ("schema version 1 of 3", "run: unstuck init") in [
         (finding.what, finding.fix) for finding in await harness.store.checkup()
     ]
 
     await harness.store.migrate()
 
     assert sorted(name for (name,) in await harness.rows(RULES)) == rules
-    assert await harness.rows(SCHEMA) == [(1, 2)], "a release that knows version 1 refuses any later one"
+    assert await harness.rows(SCHEMA) == [(1, 3)], "a release that knows version 1 refuses any later one"
     assert (await harness.store.keep("k", "n", 1)).applied
+    assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
+
+
+async def test_spacing_comes_to_a_database_while_a_release_that_has_none_works_on_it(
+    harness: Neo4jHarness,
+) -> None:
+    rules = sorted(name for (name,) in await harness.rows(SPACING))
+    assert rules == ["GrownSpacing_end", "GrownSpacing_key"]
+    await harness.rows("DROP CONSTRAINT GrownSpacing_key")
+    await harness.rows("DROP INDEX GrownSpacing_end")
+    await harness.rows("MATCH (s:GrownStore) SET s.applied = 2")
+    job = await one_leased(harness.store)
+
+    await harness.store.migrate()
+
+    assert sorted(name for (name,) in await harness.rows(SPACING)) == rules
+    assert await harness.rows(SCHEMA) == [(1, 3)]
+    answers = await harness.store.enqueue([throttled(), throttled()])
+    assert [answer.created for answer in answers] == [True, False]
     assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
 
 
@@ -51,4 +72,4 @@ async def test_a_schema_of_a_later_release_stays_as_it_is(harness: Neo4jHarness)
         assert await harness.rows(SCHEMA) == [(1, 9)]
         assert (await harness.store.checkup())[0].what.startswith("schema version 9 in database ")
     finally:
-        await harness.rows("MATCH (s:GrownStore) SET s.applied = 2")
+        await harness.rows("MATCH (s:GrownStore) SET s.applied = 3")

@@ -31,6 +31,7 @@ from unstuck.testing.conformance.given import (
     states,
     trouble,
 )
+from unstuck.testing.conformance.spacing import throttled
 
 pytestmark = pytest.mark.anyio
 
@@ -204,7 +205,8 @@ async def test_records_come_to_a_schema_while_a_release_that_has_none_works_on_i
     harness: PostgresHarness,
 ) -> None:
     known = dict(list(statements(*migrating.MIGRATIONS).items())[:2])
-    await harness.rows("DROP TABLE {schema}.records; DELETE FROM {schema}.migrations WHERE version = 3")
+    await harness.rows("DROP TABLE {schema}.records; DROP TABLE {schema}.spacing")
+    await harness.rows("DELETE FROM {schema}.migrations WHERE version > 2")
     job = await one_leased(harness.store)
     with pytest.raises(SchemaError, match=r"records.*unstuck init"):
         await harness.store.keep("k", "n", 1)
@@ -212,6 +214,26 @@ async def test_records_come_to_a_schema_while_a_release_that_has_none_works_on_i
     await harness.store.migrate()
 
     assert (await harness.store.keep("k", "n", 1)).applied
+    assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrating, "statements", lambda *_: known)
+        previous = await harness.another()
+    assert await enqueued(previous)
+
+
+async def test_spacing_comes_to_a_schema_while_a_release_that_has_none_works_on_it(
+    harness: PostgresHarness,
+) -> None:
+    known = dict(list(statements(*migrating.MIGRATIONS).items())[:3])
+    await harness.rows("DROP TABLE {schema}.spacing; DELETE FROM {schema}.migrations WHERE version = 4")
+    job = await one_leased(harness.store)
+    with pytest.raises(SchemaError, match=r"spacing.*unstuck init"):
+        await harness.store.enqueue([throttled()])
+
+    await harness.store.migrate()
+
+    answers = await harness.store.enqueue([throttled(), throttled()])
+    assert [answer.created for answer in answers] == [True, False]
     assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrating, "statements", lambda *_: known)
@@ -332,7 +354,7 @@ async def test_many_who_migrate_at_once_do_not_deadlock_with_a_concurrent_index(
     harness: PostgresHarness, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They wait for one of them, which must not wait for them in turn."""
-    files = statements(*migrating.MIGRATIONS) | {"004_parent": INDEX}
+    files = statements(*migrating.MIGRATIONS) | {"005_parent": INDEX}
     monkeypatch.setattr(migrating, "statements", lambda *_: files)
     stores = [harness.store.twin() for _ in range(6)]
 
@@ -358,6 +380,7 @@ async def test_many_who_migrate_at_once_do_not_deadlock_with_a_concurrent_index(
         (2,),
         (3,),
         (4,),
+        (5,),
     ]
 
 

@@ -12,6 +12,7 @@ from unstuck.protocol.outcome import Outcome, Settled, completed, failed
 from unstuck.protocol.store import Store
 from unstuck.stores.shared.statements import statements
 from unstuck.testing.conformance.given import counts, enqueued, leased, one_leased, states, trouble
+from unstuck.testing.conformance.spacing import throttled
 
 pytestmark = pytest.mark.anyio
 
@@ -101,7 +102,7 @@ async def test_a_file_that_was_migrated_is_still_one_that_the_previous_release_o
     async with open_store(f"sqlite:///{file}") as store:
         await store.migrate()
         await store.migrate()
-        assert next(finding.what for finding in await store.checkup()) == "schema version 4"
+        assert next(finding.what for finding in await store.checkup()) == "schema version 5"
     async with open_store(f"sqlite:///{file.with_name('new.db')}") as store:
         await store.migrate()
         await enqueued(store)
@@ -109,7 +110,7 @@ async def test_a_file_that_was_migrated_is_still_one_that_the_previous_release_o
     for name in ("jobs.db", "new.db"):
         opened = apsw.Connection(str(file.with_name(name)))
         assert opened.pragma("user_version") == 2
-        assert list(opened.execute("SELECT max(version) FROM migration")) == [(4,)]
+        assert list(opened.execute("SELECT max(version) FROM migration")) == [(5,)]
         opened.close()
 
 
@@ -168,19 +169,19 @@ async def test_the_error_about_a_file_that_is_not_migrated_yet_names_the_next_st
         with pytest.raises(SchemaError, match=r"halted_at.*unstuck init"):
             await store.count()
         found = [finding for finding in await store.checkup() if finding.level == "warning"]
-        assert ("schema version 2 of 4", "run: unstuck init") in [(one.what, one.fix) for one in found]
+        assert ("schema version 2 of 5", "run: unstuck init") in [(one.what, one.fix) for one in found]
 
 
 async def test_records_come_to_a_file_while_a_release_that_has_none_works_on_it(file: Path) -> None:
     async with open_store(f"sqlite:///{file}") as store:
         await store.migrate()
         opened = apsw.Connection(str(file))
-        opened.execute("DROP TABLE record; DELETE FROM migration WHERE version = 4")
+        opened.execute("DROP TABLE record; DROP TABLE spacing; DELETE FROM migration WHERE version > 3")
         opened.close()
         job = await one_leased(store)
         with pytest.raises(SchemaError, match=r"record.*unstuck init"):
             await store.keep("k", "n", 1)
-        assert "schema version 3 of 4" in [finding.what for finding in await store.checkup()]
+        assert "schema version 3 of 5" in [finding.what for finding in await store.checkup()]
 
         async with store.twin() as newer:
             await newer.migrate()
@@ -188,11 +189,31 @@ async def test_records_come_to_a_file_while_a_release_that_has_none_works_on_it(
         assert await store.settle([completed(job.lease)]) == [Settled.APPLIED]
 
 
+async def test_spacing_comes_to_a_file_while_a_release_that_has_none_works_on_it(file: Path) -> None:
+    async with open_store(f"sqlite:///{file}") as store:
+        await store.migrate()
+        opened = apsw.Connection(str(file))
+        opened.execute("DROP TABLE spacing; DELETE FROM migration WHERE version = 5")
+        opened.close()
+        job = await one_leased(store)
+        with pytest.raises(SchemaError, match=r"spacing.*unstuck init"):
+            await store.enqueue([throttled()])
+
+        async with store.twin() as newer:
+            await newer.migrate()
+            assert [answer.created for answer in await newer.enqueue([throttled(), throttled()])] == [
+                True,
+                False,
+            ]
+        assert await store.settle([completed(job.lease)]) == [Settled.APPLIED]
+        assert await states(store) == {"completed": 1, "pending": 1}
+
+
 async def test_a_newer_release_may_drop_an_index_that_ours_would_make_again(file: Path) -> None:
     async with open_store(f"sqlite:///{file}") as store:
         await store.migrate()
         newer = apsw.Connection(str(file))
-        newer.execute("INSERT INTO migration VALUES (5, '005_later', 1); DROP INDEX job_lane_running")
+        newer.execute("INSERT INTO migration VALUES (6, '006_later', 1); DROP INDEX job_lane_running")
         newer.close()
 
         await store.migrate()
@@ -200,7 +221,7 @@ async def test_a_newer_release_may_drop_an_index_that_ours_would_make_again(file
         await enqueued(store)
         [job] = await leased(store)
         assert job.status is Status.PROCESSING
-        assert next(finding.what for finding in await store.checkup()) == "schema version 5"
+        assert next(finding.what for finding in await store.checkup()) == "schema version 6"
         reading = apsw.Connection(str(file))
         made = list(reading.execute("SELECT name FROM sqlite_schema WHERE name = 'job_lane_running'"))
         reading.close()

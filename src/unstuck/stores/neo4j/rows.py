@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from unstuck.protocol.errors import ConfigError
 from unstuck.protocol.job import Category, Failure, Job, NewJob, Ref, Status
 from unstuck.protocol.leases import Beat
 from unstuck.protocol.operators import Event
@@ -49,6 +50,11 @@ class ReadJobs(NamedTuple):
 def new_row(job: NewJob, number: int, address: Neo4jAddress) -> Params:
     """What enqueue.cypher reads of a job; ``facts`` become properties unchanged."""
     uid = _embedded(job, address)
+    if uid is not None and job.interval:
+        raise ConfigError(
+            f"a job of queue {job.queue!r} about an entity cannot have debounce or throttle: there is one for each entity, "
+            "model and version anyway; leave them out"
+        )
     payload = str(job.payload, "utf-8") if type(job.payload) is msgspec.Raw else _encode(job.payload).decode()
     facts: Params = {
         "status": "pending",

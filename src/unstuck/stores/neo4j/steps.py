@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import count, groupby
 from typing import Any, NamedTuple
 
 from unstuck.protocol.fleet import WorkerInfo
@@ -16,6 +17,7 @@ from unstuck.stores.neo4j.client import Ask, Asked
 from unstuck.stores.neo4j.rows import Params, Row
 from unstuck.stores.shared.events import PROMOTE_AT_ONCE, REMEMBER_WORKERS
 from unstuck.stores.shared.settling import answers, missed, once_each
+from unstuck.stores.shared.spacing import Effect, Standing, effect, existing
 from unstuck.stores.shared.values import instant, json_text, milliseconds, worker_text
 
 
@@ -63,16 +65,36 @@ def simple(given: New, address: Neo4jAddress) -> Asked | None:
     """The one statement that adds all jobs, if one is enough."""
     groups = _once_each(given)
     asked = adding(groups[0], given.births)
-    more = len(groups) > 1 or len(asked) > 1 or address.all_events or any(job.again for job in given.jobs)
+    more = len(groups) > 1 or len(asked) > 1 or address.all_events
+    more = more or any(job.again or (job.key and job.interval) for job in given.jobs)
     return None if more else asked[0]
 
 
 async def enqueue(ask: Ask, given: New, address: Neo4jAddress) -> list[Enqueued]:
-    """Enqueue any jobs: also those that start others over, occur twice, or have an event to record."""
+    """Enqueue any jobs: also those that start others over, are spaced, occur twice, or have an event to record.
+
+    In the order given: that is the order of equals in line. Keys of spaced jobs are locked first, in one order.
+    """
+    spaced = sorted({(job.key or "", job.queue) for job in given.jobs if job.interval})
+    if spaced:
+        await ask("enqueue_lock", {"keys": [{"queue": queue, "key": key} for key, queue in spaced]})
     answers: dict[int, Enqueued] = {}
-    for turn, group in enumerate(_once_each(given)):
-        # Each turn has a call number of its own, because otherwise the second would pass for a repetition of the first.
-        births = given.births | {"call": given.births["call"] + turn}
+    # Each statement has a call number of its own, because otherwise the second would pass for a repetition of the first.
+    calls = count(given.births["call"])
+    for apart, some in groupby(given.rows, key=lambda row: given.jobs[row["number"]].interval > 0):
+        for group in [[row] for row in some] if apart else [list(some)]:
+            answers |= await (_space if apart else _add)(ask, given._replace(rows=group), calls, address)
+    made = [answers[number] for number in range(len(given.jobs))]
+    if address.all_events and (created := [answer.ref for answer in made if answer.created]):
+        await ask("log_events", {"logged": [_event("enqueued", ref, {}, address) for ref in created]})
+    return made
+
+
+async def _add(ask: Ask, given: New, calls: Iterator[int], address: Neo4jAddress) -> dict[int, Enqueued]:
+    """Add some of the jobs; answers by their numbers."""
+    answers: dict[int, Enqueued] = {}
+    for group in _once_each(given):
+        births = given.births | {"call": next(calls)}
         found = [row for name, params in adding(group, births) for row in await ask(name, params)]
         answers |= added(given.jobs, found, address)
         again = [
@@ -85,10 +107,32 @@ async def enqueue(ask: Ask, given: New, address: Neo4jAddress) -> list[Enqueued]
             for number in await ask("enqueue_again", {"again": ordered} | births):
                 ref = answers[number].ref
                 answers[number] = Enqueued(*ref, created=True)
-    made = [answers[number] for number in range(len(given.jobs))]
-    if address.all_events and (created := [answer.ref for answer in made if answer.created]):
-        await ask("log_events", {"logged": [_event("enqueued", ref, {}, address) for ref in created]})
-    return made
+    return answers
+
+
+async def _space(ask: Ask, given: New, calls: Iterator[int], address: Neo4jAddress) -> dict[int, Enqueued]:
+    """As ``_add``, for one spaced job."""
+    [row] = given.rows
+    number: int = row["number"]
+    job = given.jobs[number]
+    where = {"queue": job.queue, "key": job.key}
+    found = await ask("enqueue_standing", where | {"replaces": job.debounce is not None})
+    standing = Standing(*found) if found else None
+    done = effect(job, standing)
+    if standing is None or done is Effect.ADDED:
+        answers = await _add(ask, given, calls, address)
+        if not answers[number].created:  # enqueued before, and the answer was lost
+            return answers
+        at = row["address"]
+    else:
+        at = standing.id
+        known = standing._replace(id=address.ref(job.queue, at).id)
+        answers = {number: existing(job, known)}
+        if done is Effect.DROPPED:
+            return answers
+        await ask("enqueue_instead", {"address": at, "delay": row["delay"], "facts": row["facts"]})
+    await ask("enqueue_space", where | {"address": at, "interval": milliseconds(job.interval)})
+    return answers
 
 
 def added(jobs: Sequence[NewJob], found: Sequence[Row], address: Neo4jAddress) -> dict[int, Enqueued]:

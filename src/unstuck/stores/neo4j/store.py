@@ -25,7 +25,7 @@ from unstuck.stores.neo4j.client import PATIENCE, Asked, Neo4jClient
 from unstuck.stores.neo4j.create import absent, create
 from unstuck.stores.neo4j.migrate import fill, migrate
 from unstuck.stores.shared import keeping
-from unstuck.stores.shared.events import MANY_PIECES, UNREADABLE
+from unstuck.stores.shared.events import FORGET_AT_ONCE, MANY_PIECES, UNREADABLE
 from unstuck.stores.shared.settling import fits_one_statement
 from unstuck.stores.shared.values import json_text, milliseconds
 
@@ -243,6 +243,7 @@ class Neo4jStore:
         self._kept_up = time.monotonic()
         await fill(self._opened(), (Status.PENDING, Status.PROCESSING))
         await self._opened().ask("fold", {"many": MANY_PIECES})
+        await self._opened().ask("forget_spacing", {"limit": FORGET_AT_ONCE})
 
     async def _meet(self, queues: Mapping[str, Share]) -> None:
         """Make sure that queues have a node, which leases and pauses lock."""

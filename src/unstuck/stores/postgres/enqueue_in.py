@@ -31,7 +31,7 @@ async def enqueue_in(
         return []
     step = steps.enqueue(jobs, _to_notify(jobs, address), address)
     with _explaining(address):
-        async with caller.whole() if any(job.again for job in jobs) else nullcontext():
+        async with caller.whole() if any(job.again or job.interval for job in jobs) else nullcontext():
             try:
                 query = next(step)
                 while True:
@@ -48,7 +48,10 @@ def enqueue_in_sync(
     if not jobs:
         return []
     step = steps.enqueue(jobs, _to_notify(jobs, address), address)
-    with _explaining(address), caller.whole() if any(job.again for job in jobs) else nullcontext():
+    with (
+        _explaining(address),
+        caller.whole() if any(job.again or job.interval for job in jobs) else nullcontext(),
+    ):
         try:
             query = next(step)
             while True:

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import TypeVar
+
+from msgspec import structs
 
 from unstuck.protocol.fleet import WorkerInfo
 from unstuck.protocol.job import Ending, Enqueued, Lease, NewJob, Ref
@@ -14,8 +17,9 @@ from unstuck.protocol.outcome import Outcome, Settled
 from unstuck.stores.postgres import rows
 from unstuck.stores.postgres.address import Address
 from unstuck.stores.postgres.rows import Query, Row, json_text
-from unstuck.stores.shared.events import MANY_PIECES, PROMOTE_AT_ONCE, REMEMBER_WORKERS
+from unstuck.stores.shared.events import FORGET_AT_ONCE, MANY_PIECES, PROMOTE_AT_ONCE, REMEMBER_WORKERS
 from unstuck.stores.shared.settling import answers, missed, once_each
+from unstuck.stores.shared.spacing import Effect, Standing, effect, existing
 from unstuck.stores.shared.values import worker_text
 
 T = TypeVar("T")
@@ -28,8 +32,11 @@ def enqueue(
 ) -> Step[list[Enqueued]]:
     """All at once, as nearly always all of them are new; if not, one or two more queries find out which.
 
-    ``fresh`` means that none of the jobs can exist: it is cheaper, and an error if one does.
+    ``fresh`` means that none of the jobs can exist: it is cheaper, and an error if one does. Where some are spaced, all
+    queries are one transaction.
     """
+    if not fresh and any(job.key and job.interval for job in jobs):
+        return (yield from _enqueue_spaced(jobs, notify, address))
     how = {"notify": json_text(notify), "channel": address.channel, "all_events": address.all_events}
     [(count, _, added)] = yield Query("enqueue_fresh" if fresh else "enqueue", rows.new_jobs(jobs) | how)
     if count == len(jobs):
@@ -53,6 +60,42 @@ def enqueue(
 
 def _ref(job: NewJob) -> Ref:
     return Ref(job.queue, job.id)
+
+
+def _enqueue_spaced(jobs: Sequence[NewJob], notify: Sequence[str], address: Address) -> Step[list[Enqueued]]:
+    """In the order given: that is the order of equals in line. The keys are locked first, in one order."""
+    keys = dict.fromkeys((job.queue, job.key) for job in jobs if job.interval)
+    yield Query(
+        "enqueue_lock",
+        {"queue": json_text([queue for queue, _ in keys]), "key": json_text([key for _, key in keys])},
+    )
+    answers: list[Enqueued] = []
+    for spaced, some in groupby(jobs, key=lambda job: job.interval > 0):
+        if not spaced:
+            answers += yield from enqueue(list(some), notify, address)
+            continue
+        for job in some:
+            answers.append((yield from _space(job, notify, address)))
+    return answers
+
+
+def _space(job: NewJob, notify: Sequence[str], address: Address) -> Step[Enqueued]:
+    where = {"queue": job.queue, "key": job.key}
+    found = yield Query("enqueue_standing", where | {"replaces": job.debounce is not None})
+    standing = Standing(*found[0]) if found else None
+    done = effect(job, standing)
+    if standing is None or done is Effect.ADDED:
+        plain = structs.replace(job, debounce=None, throttle=None)
+        [answer] = yield from enqueue([plain], notify, address)
+        if not answer.created:  # enqueued before, and the answer was lost
+            return answer
+    else:
+        answer = existing(job, standing)
+        if done is Effect.DROPPED:
+            return answer
+        yield Query("enqueue_instead", {"job": json_text(job), "queue": job.queue, "id": answer.id})
+    yield Query("enqueue_space", where | {"id": answer.id, "seconds": job.interval})
+    return answer
 
 
 def settle(outcomes: Sequence[Outcome], notify: Sequence[str], address: Address) -> Step[list[Settled]]:
@@ -148,6 +191,7 @@ def reclaim(recovery: Recovery, *, future: bool) -> list[Query]:
         else Query("reclaim_of", facts | {"of": list(recovery.of)}),
         Query("next_end", wanted),
         Query("fold", {"many": MANY_PIECES}),
+        Query("forget_spacing", {"limit": FORGET_AT_ONCE}),
     ]
 
 

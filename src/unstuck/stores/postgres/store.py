@@ -97,7 +97,7 @@ class PostgresStore:
                 return await trips.apart(steps.enqueue(jobs, notify, self._address, fresh=True), patience)
             except JobExists:  # enqueued before, and its answer was lost
                 log.debug("some of %d jobs exist already", len(jobs))
-        if any(job.again for job in jobs):
+        if any(job.again or job.interval for job in jobs):
             return await trips.transaction(lambda: steps.enqueue(jobs, notify, self._address), patience)
         return await trips.apart(steps.enqueue(jobs, notify, self._address), patience)
 

@@ -32,7 +32,15 @@ def text(job: NewJob) -> str:
     """The options with which a worker of BullMQ's treats the job as ours would, as far as it can."""
     start = _start(job.max_attempts, job.backoff, their_priority(job.priority))
     delay = f'"delay":{milliseconds(job.delay)},' if job.delay else ""
+    if job.key is not None and job.interval:
+        return f'{start}{delay}"de":{_encode(_deduplication(job)).decode()}}}'
     return f'{start}{delay}"jobId":{_encode(job.id).decode()}}}'
+
+
+def _deduplication(job: NewJob) -> dict[str, Any]:
+    """How BullMQ's own producers debounce or throttle."""
+    once = {"id": job.key, "ttl": milliseconds(job.interval)}
+    return once if job.debounce is None else once | {"extend": True, "replace": True}
 
 
 @lru_cache(1000)

@@ -57,7 +57,11 @@ def new_job(job: NewJob, position: int) -> list[Any]:
     run_at = None if job.run_at is None else instant(job.run_at)
     delay = milliseconds(job.delay)
     priority = bullmq_options.their_priority(job.priority)
-    return [position, job.id, priority, delay, run_at, job.digest, job.again, job.lane, fields, job.task]
+    facts = [position, job.id, priority, delay, run_at, job.digest, job.again, job.lane, fields, job.task]
+    if job.key is None or not job.interval:  # most have no key, and that is quicker to see
+        return facts
+    fields += ["deid", str(job.key)]
+    return [*facts, [job.key, milliseconds(job.interval), job.debounce is not None]]
 
 
 @lru_cache(1000)  # few policies, many jobs

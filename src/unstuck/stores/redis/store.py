@@ -84,8 +84,10 @@ class RedisStore:
         facts = {"jobs": self._new(jobs, queues), "routine": self._address.all_events}
         answers = await self._opened().run_safely("enqueue", queues, **facts)
         return [
-            Enqueued(job.queue, job.id, created=bool(created), same=bool(same))
-            for job, (created, same) in zip(jobs, answers, strict=True)
+            Enqueued(
+                job.queue, other[0].decode() if other else job.id, created=bool(created), same=bool(same)
+            )
+            for job, (created, same, *other) in zip(jobs, answers, strict=True)
         ]
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:

@@ -24,6 +24,7 @@ _COUNTED = {
 }
 
 PROMOTE_AT_ONCE = 1000  # delayed jobs of a queue that get their rank with one lease
+FORGET_AT_ONCE = 1000  # keys whose intervals are over, which are deleted with one recovery
 REMEMBER_WORKERS = 3600.0  # seconds for which a silent worker is remembered
 COUNTED_PLACES = 10_000
 MANY_PIECES = 2000  # rows of counters, before they are added up to one

@@ -27,8 +27,16 @@ from unstuck.protocol.limits import Grant, latest
 from unstuck.protocol.outcome import Outcome, Settled
 from unstuck.protocol.records import Kept
 from unstuck.stores.shared import keeping
-from unstuck.stores.shared.events import PROMOTE_AT_ONCE, REMEMBER_WORKERS, UNREADABLE, outcome_events, reaped
+from unstuck.stores.shared.events import (
+    FORGET_AT_ONCE,
+    PROMOTE_AT_ONCE,
+    REMEMBER_WORKERS,
+    UNREADABLE,
+    outcome_events,
+    reaped,
+)
 from unstuck.stores.shared.settling import answer
+from unstuck.stores.shared.spacing import Effect, Standing, effect, existing
 from unstuck.stores.shared.values import at, instant, json_text, milliseconds, worker_text
 from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.writer import Row, Transaction
@@ -38,12 +46,13 @@ UNREADABLE_BY = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, apsw.S
 
 def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[Enqueued]:
     """All at once, as nearly always all of them are new; if not, one by one, to find out which."""
-    if len(jobs) > 1 and tx.trial(
+    plain = len(jobs) > 1 and not [job for job in jobs if job.key is not None and job.interval]
+    if plain and tx.trial(
         lambda: tx.many("enqueue", (rows.new_row(job, tx.now) for job in jobs)) == len(jobs)
     ):
         answers = [Enqueued(job.queue, job.id, created=True) for job in jobs]
     else:
-        answers = [_enqueue(tx, job) for job in jobs]
+        answers = [_space(tx, job) if job.interval else _enqueue(tx, job) for job in jobs]
     if all_events:
         add_events(tx, [("enqueued", answer.ref, {}) for answer in answers if answer.created])
     return answers
@@ -165,6 +174,7 @@ def reclaim(tx: Transaction, recovery: Recovery) -> Reclaimed:
     lapsed = _read(tx, _fit(found))
     jobs = [_take_over(tx, job, recovery) for job in lapsed]
     [(end,)] = tx.rows("next_end", now=tx.now, queues=wanted)
+    tx.change("forget_spacing", {"now": tx.now, "limit": FORGET_AT_ONCE})
     return Reclaimed(jobs, len(adopted), None if end is None else max(0.0, (end - tx.now) / 1000))
 
 
@@ -264,6 +274,24 @@ def _enqueue(tx: Transaction, job: NewJob) -> Enqueued:
         return Enqueued(job.queue, job.id, created=True)
     [(digest,)] = tx.rows("enqueue_existing", id=job.id, queue=job.queue)
     return Enqueued(job.queue, job.id, created=False, same=digest == job.digest)
+
+
+def _space(tx: Transaction, job: NewJob) -> Enqueued:
+    where = {"queue": job.queue, "key": job.key}
+    found = tx.rows("enqueue_standing", now=tx.now, **where)
+    standing = Standing(*found[0]) if found else None
+    done = effect(job, standing)
+    if standing is None or done is Effect.ADDED:
+        if not (answer := _enqueue(tx, job)).created:  # enqueued before, and the answer was lost
+            return answer
+    else:
+        answer = existing(job, standing)
+        if done is Effect.DROPPED:
+            return answer
+        row = dict(zip(rows.NEW_COLUMNS, rows.new_row(job, tx.now), strict=True))
+        tx.change("enqueue_instead", row | {"id": answer.id})
+    tx.change("enqueue_space", where | {"job": answer.id, "until": tx.now + milliseconds(job.interval)})
+    return answer
 
 
 def _beat(tx: Transaction, beats: Sequence[Beat]) -> int:

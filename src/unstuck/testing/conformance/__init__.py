@@ -46,6 +46,8 @@ from unstuck.testing.conformance.release import *
 from unstuck.testing.conformance.results import *
 from unstuck.testing.conformance.schedules import *
 from unstuck.testing.conformance.settle import *
+from unstuck.testing.conformance.spacing import *
+from unstuck.testing.conformance.spacing_races import *
 from unstuck.testing.conformance.stored_schedules import *
 from unstuck.testing.conformance.twins import *
 

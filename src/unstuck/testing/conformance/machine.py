@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from unstuck.protocol.fleet import WorkerInfo
+from unstuck.protocol.ids import new_id
 from unstuck.protocol.job import Lease, Ref
 from unstuck.protocol.leases import Beat, Recovery, Share
 from unstuck.protocol.operators import Filter
@@ -35,12 +36,14 @@ STEP = 120.0
 LEASE = 6.5 * STEP
 HOLD = 3.5 * STEP
 DELAYS = (0.0, 0.0, 0.0, 2.5 * STEP, 9.5 * STEP)
+INTERVALS = (2.5 * STEP, 9.5 * STEP)
 PASSING = (STEP, 4 * STEP, 10 * STEP, 10 * STEP)
 EXAMPLES = int(os.environ.get("UNSTUCK_EXAMPLES", "60"))
 ENDINGS = ("completed", "failed", "retried", "crashed", "released", "released", "exhausted", "halted")
 OPERATIONS = ("cancel", "requeue", "requeue", "delete", "pause", "resume", "resume")
 STEPS = (
     *("enqueue",) * 3,
+    *("space",) * 2,
     *("lease",) * 5,
     *("settle",) * 6,
     *("heartbeat",) * 3,
@@ -82,6 +85,14 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         answers = self._do(self.store.enqueue(jobs))
         assert [answer.created for answer in answers] == [self.model.enqueue(job) for job in jobs]
+
+    def space(self, draw: Draw) -> None:
+        key, length = draw(st.sampled_from(["a", "b"])), draw(st.sampled_from(INTERVALS))
+        facts = {"priority": draw(st.sampled_from([0, 9])), "lane": draw(st.sampled_from(LANES))}
+        kind = draw(st.sampled_from([{"debounce": length, "delay": length}, {"throttle": length}]))
+        job = new(self.queue, id=new_id(), key=key, **facts, **kind)
+        [answer] = self._do(self.store.enqueue([job]))
+        assert (answer.id, answer.created) == self.model.space(job)
 
     def lease(self, draw: Draw) -> None:
         limit, owner = draw(st.integers(1, 4)), draw(st.sampled_from(["ann", "bob"]))

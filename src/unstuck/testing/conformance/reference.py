@@ -44,6 +44,22 @@ class Model:
     halted: str | None = None
     rows: dict[str, Row] = field(default_factory=dict)
     slots: dict[str, float] = field(default_factory=dict)
+    spacing: dict[str | None, tuple[str, float]] = field(default_factory=dict)
+
+    def space(self, job: NewJob) -> tuple[str, bool]:
+        """Enqueue a debounced or throttled job: the id of the job that stands for its key, and whether it is new."""
+        standing, until = self.spacing.get(job.key, ("", 0.0))
+        if self.now < until and job.throttle is not None:
+            return standing, False
+        row = self.rows.get(standing)
+        waits = row is not None and row.status is Status.PENDING and row.fence == 0
+        if row is not None and waits and self.now < until:
+            row.new, row.run_at = job, self.now + job.delay
+        else:
+            standing = job.id
+            self.enqueue(job)
+        self.spacing[job.key] = standing, self.now + job.interval
+        return standing, standing == job.id
 
     def enqueue(self, job: NewJob) -> bool:
         row = self.rows.get(job.id)

@@ -44,6 +44,14 @@ for place = 3, #ARGV do
     for _, set in ipairs({'completed', 'failed', 'unstuck:leases'}) do
         shift_set(base .. set, by)
     end
+    for _, key in ipairs(redis.call('KEYS', base .. 'de:*')) do
+        local left = redis.call('PTTL', key)
+        if left > by then
+            redis.call('PEXPIRE', key, whole(left - by))
+        elseif left >= 0 then
+            redis.call('DEL', key)
+        end
+    end
     local later = redis.call('ZSCORE', base .. 'marker', '1')
     if later then
         redis.call('ZADD', base .. 'marker', whole(later - by), '1')

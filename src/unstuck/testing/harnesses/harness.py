@@ -29,7 +29,7 @@ class Harness(Protocol):
         """Move every stored time into the past, so that leases end and delays pass without waiting.
 
         That is all times of jobs and what their order was made of, of events, workers (``started_at``, ``seen_at``),
-        tokens, closed buckets, slots, pauses and records, in one atomic step; a negative number is a clock that was put back.
+        tokens, closed buckets, slots, pauses, records and the intervals of keys, in one atomic step; a negative number is a clock that was put back.
         A store that has a server gives it the years, too: ``grow_old``.
         """
 

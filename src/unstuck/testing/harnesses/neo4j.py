@@ -83,4 +83,5 @@ _TIMES = {
     "Schedule": ["slot"],
     "Queue": ["paused_at", "halted_at"],
     "Record": ["updated_at"],
+    "Spacing": ["until"],
 }

@@ -25,6 +25,7 @@ _TIMES = {
     "schedules": ["slot"],
     "queues": ["paused_at"],
     "records": ["updated_at"],
+    "spacing": ["until"],
 }
 
 

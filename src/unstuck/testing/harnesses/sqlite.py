@@ -19,6 +19,7 @@ _TIMES = {
     "schedule": ["slot"],
     "queue": ["paused_at"],
     "record": ["updated_at"],
+    "spacing": ["until"],
 }
 
 

@@ -1,5 +1,5 @@
 -- settle: end leases. State, events, counters, pauses, halts and follow-up jobs are one step; what does not apply does nothing.
--- needs: line, parent, erase, theirs, finish, hold, add, outbox, measure, pause
+-- needs: line, parent, erase, theirs, finish, hold, spacing, add, outbox, measure, pause
 -- An outcome is position of queue, id, fence, word, delay, result, crashed, pause, halt, and of a failure: text, category,
 -- code, message, stack trace. A job that goes back without a delay keeps its run_at, and with it its old position in line.
 local FINISHED = {completed = 'completed', failed = 'failed'}

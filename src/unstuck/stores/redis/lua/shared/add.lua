@@ -1,5 +1,6 @@
 -- add: store new jobs. One is position of queue, id, BullMQ's priority, delay, instant, digest, again, lane, fields, task.
--- Answers for each whether it was created, and whether its content is the same as that of the job that has its id.
+-- Answers for each whether it was created, and whether its content is the same as that of the job that has its id; and the id of
+-- the job that stands instead of a spaced one.
 local KEPT = {'fence', 'told', 'settled'} -- when a job is started over; "told" has the numbers of its events
 
 -- What is kept of a finished job that is to be started over; nil if it is not to be.
@@ -96,7 +97,7 @@ local function all_plain(jobs)
     local keys, seen = {}, {}
     for place, job in ipairs(jobs) do
         local key = queue(job[1]).base .. job[2]
-        if seen[key] or job[5] then
+        if seen[key] or job[5] or job[11] then
             return false
         end
         seen[key], keys[place] = true, key
@@ -120,7 +121,13 @@ local function add_all(jobs, routine)
         q.counter = plain and redis.call('INCRBY', q.base .. 'pc', count) - count
     end
     for place, job in ipairs(jobs) do
-        answers[place] = add(job, first + place - 1, routine, plain)
+        if job[11] then
+            answers[place] = space(job, first + place - 1, function()
+                return add(job, first + place - 1, routine)
+            end)
+        else
+            answers[place] = add(job, first + place - 1, routine, plain)
+        end
     end
     flush()
     return answers

@@ -1,0 +1,4 @@
+-- enqueue_standing: the job that stands for a key, whether nobody ever leased it, and its content.
+SELECT spacing.job, coalesce(job.status = 'pending' AND job.fence = 0, 0), job.digest
+FROM spacing LEFT JOIN job ON job.id = spacing.job AND job.queue = spacing.queue
+WHERE spacing.queue = :queue AND spacing.key = :key AND spacing.until > :now
