@@ -40,7 +40,7 @@ def shop(pg18: Postgres) -> Iterator[str]:
 @pytest.fixture
 async def app(shop: str) -> AsyncIterator[Unstuck]:
     with psycopg.connect(shop) as connection:
-        connection.execute("TRUNCATE orders, unstuck.jobs")
+        connection.execute("TRUNCATE orders, unstuck.jobs, unstuck.spacing")
     async with Unstuck(shop) as app:
         yield app
 
@@ -129,6 +129,26 @@ async def test_a_key_that_exists_does_not_harm_the_transaction(
         (False, True), (False, False), (True, True),
     ]  # fmt: skip
     assert orders(shop) == [1]
+
+
+@pytest.mark.slow
+async def test_jobs_are_spaced_out_by_calls_of_transactions_that_commit(
+    app: Unstuck, confirm: Task[[int], str], caller: Caller
+) -> None:
+    debounced, throttled = confirm.options(key="a", debounce=60), confirm.options(key="b", throttle=60)
+    await caller.enqueue_in(app, debounced.call(1), throttled.call(1))
+    await caller.rollback()
+    first = await debounced.enqueue(2)
+    handles = await caller.enqueue_in(
+        app, debounced.call(3), throttled.call(4), confirm.call(5), debounced.call(6), throttled.call(7)
+    )
+    assert (await first.job()).payload == {"number": 2}
+    await caller.commit()
+
+    assert [handle.created for handle in handles] == [False, True, True, False, False]
+    assert (await first.job()).payload == {"number": 6}
+    assert (await handles[1].job()).payload == {"number": 4}
+    assert await pending(app) == 3
 
 
 @pytest.mark.slow

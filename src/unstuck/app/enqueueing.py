@@ -82,10 +82,10 @@ class Enqueueing(ABC):
         checked here.
         """
         self.import_tasks()
-        seconds: Any = {"delay": in_seconds(options.get("delay", 0.0))}
-        job = job_by_name(
-            self.tasks, task, arguments, Options(**(options | seconds)), queue=queue, retry=retry
-        )
+        given: Any = options
+        lengths = ("delay", "debounce", "throttle")
+        seconds = {name: in_seconds(given[name]) for name in lengths if given.get(name) is not None}
+        job = job_by_name(self.tasks, task, arguments, Options(**(given | seconds)), queue=queue, retry=retry)
         known = self.tasks.get(task)
         call: Call[Any] = Call(job, known.handler.result if known else None)
         [handle] = await self.enqueue_many([call])

@@ -142,6 +142,8 @@ class Task(Generic[P, R]):
         *,
         key: str | None = None,
         again: bool = False,
+        debounce: Seconds | None = None,
+        throttle: Seconds | None = None,
         priority: int = 0,
         delay: Seconds = 0.0,
         run_at: datetime | None = None,
@@ -168,7 +170,14 @@ class Task(Generic[P, R]):
         if timeout is not None:
             pattern = structs.replace(pattern, timeout=_timeout(timeout))
         options = Options(
-            key=key, again=again, priority=priority, delay=in_seconds(delay), run_at=run_at, lane=lane
+            key=key,
+            again=again,
+            debounce=None if debounce is None else in_seconds(debounce),
+            throttle=None if throttle is None else in_seconds(throttle),
+            priority=priority,
+            delay=in_seconds(delay),
+            run_at=run_at,
+            lane=lane,
         )
         twin._pattern = structs.replace(pattern, **asdict(options))
         return twin

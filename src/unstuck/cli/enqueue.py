@@ -34,6 +34,12 @@ from unstuck.operations.new_job import job_by_name
 @click.option("--queue", help="[default: default, or the task's own with --app]")
 @click.option("--key", help="A second job with this key in this queue is not created.")
 @click.option("--again", is_flag=True, help="Start the finished job with this key over.")
+@click.option(
+    "--debounce",
+    type=seconds,
+    help="Run once, so long after the last call with this key: it replaces the job that waits.",
+)
+@click.option("--throttle", type=seconds, help="Drop further calls with this key for so long.")
 @click.option("--priority", type=int, default=0, show_default=True, help="0 to 9, higher is sooner.")
 @click.option(
     "--delay", type=seconds, default=0.0, help="How long to wait before it may run: 90 or 90s, 15m, 2h, 7d"
@@ -50,6 +56,8 @@ def enqueue(
     queue: str | None,
     key: str | None,
     again: bool,
+    debounce: float | None,
+    throttle: float | None,
     priority: int,
     delay: float,
     run_at: str | None,
@@ -60,7 +68,15 @@ def enqueue(
     """Enqueue TASK with its arguments as a JSON object: unstuck enqueue send '{"to": "ann"}'"""
     if max_attempts is not None:
         whole("max-attempts", max_attempts, 1, 1000)
-    options = Options(key=key, again=again, priority=priority, delay=delay, run_at=instant(run_at))
+    options = Options(
+        key=key,
+        again=again,
+        debounce=debounce,
+        throttle=throttle,
+        priority=priority,
+        delay=delay,
+        run_at=instant(run_at),
+    )
     known = load_app(app) if app else None
     # Made before the store is opened, because that creates it: wrong input must leave nothing behind.
     job = job_by_name(

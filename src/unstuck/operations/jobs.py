@@ -87,6 +87,8 @@ class Jobs(ScheduleChanges):
         retry: Retry | int | None = None,
         key: str | None = None,
         again: bool = False,
+        debounce: Seconds | None = None,
+        throttle: Seconds | None = None,
         priority: int = 0,
         delay: Seconds = 0.0,
         run_at: datetime | None = None,
@@ -98,7 +100,14 @@ class Jobs(ScheduleChanges):
         task may be given a ``queue`` ("default" without one) and a ``retry``; where an app is known, it must be given the queue.
         """
         options = Options(
-            key=key, again=again, priority=priority, delay=in_seconds(delay), run_at=run_at, lane=lane
+            key=key,
+            again=again,
+            debounce=None if debounce is None else in_seconds(debounce),
+            throttle=None if throttle is None else in_seconds(throttle),
+            priority=priority,
+            delay=in_seconds(delay),
+            run_at=run_at,
+            lane=lane,
         )
         job = job_by_name(self._tasks, task, arguments, options, queue=queue, retry=retry)
         [enqueued] = await self._store.enqueue([job])
@@ -120,7 +129,10 @@ class Jobs(ScheduleChanges):
         return found[0]
 
     async def get_by_id_or_key(self, name: str, queue: str | None = None) -> Job:
-        """People know the keys of their jobs, such as an order's number. An id is tried before a key."""
+        """People know the keys of their jobs, such as an order's number. An id is tried before a key.
+
+        Of jobs that are spaced out by a key the newest is found.
+        """
         try:
             return await self.get(name, queue)
         except UnknownJob:
@@ -134,7 +146,7 @@ class Jobs(ScheduleChanges):
                     f"queues {found[0].queue!r} and {found[1].queue!r} both have a job with the key {name!r}"
                 )
                 raise UnknownJob(f"{both}: say which queue") from None
-            if not found:
+            if not found and not (found := (await self.find(Filter(key=name, queue=queue), 1)).jobs):
                 raise
             return found[0]
 

@@ -25,7 +25,12 @@ from unstuck.worker.rate_limits import slack
 from unstuck.worker.worker import Worker
 
 ROUND = 0.1  # seconds of ``ahead`` that a round takes at least: a job that is never done has an end, too
-_TIMES = {"job": ("run_at", "rank"), "token": ("free_at",), "bucket": ("closed_until",)}
+_TIMES = {
+    "job": ("run_at", "rank"),
+    "token": ("free_at",),
+    "bucket": ("closed_until",),
+    "spacing": ("until",),
+}
 
 
 class Inline:
