@@ -37,7 +37,7 @@ def refusal(environ: dict[str, str] | None = None, path: Path | None = None, **a
 def test_without_any_setting_the_defaults_hold() -> None:
     assert load(None, {}) == Settings(
         store=None, app=None, processes=1, concurrency=10, grace=30.0, recovery=None, log_level="INFO",
-        metrics_port=None, queues={},
+        metrics_port=None, queues=None, changes={},
     )  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def test_everything_wrong_is_reported_at_once() -> None:
         "unstuck.toml: app is 5: it must be written as MODULE:APP, for example shop.tasks:app",
         (
             "unstuck.toml: worker: 'concurency' is not known: use processes, concurrency, max_jobs, grace, recovery, log_level, "
-            "metrics_port"
+            "metrics_port, queues"
         ),
         "unstuck.toml: worker: concurrency is '10': it must be a whole number from 1 to 10000",
         "unstuck.toml: worker: grace is -1: it must be a number from 0 to 86400 (seconds)",

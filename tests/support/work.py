@@ -8,9 +8,9 @@ from typing import Any
 from unstuck import Unstuck, Worker
 
 
-async def burst(app: Unstuck, *, concurrency: int = 10) -> None:
+async def burst(app: Unstuck, **options: Any) -> None:
     """Run a worker in this process until nothing is due any more."""
-    await Worker(app, burst=True, concurrency=concurrency).run()
+    await Worker(app, burst=True, **options).run()
 
 
 @asynccontextmanager

@@ -172,7 +172,7 @@ async def test_a_worker_goes_on_looking_after_an_error_of_the_driver(
     failures = [apsw.IOError("disk I/O error"), RuntimeError("a mistake of ours")]
     look_ = SQLiteWakeup._look
 
-    def failing(self: SQLiteWakeup, wanted: str | None, seen: tuple[int, int]) -> Any:
+    def failing(self: SQLiteWakeup, wanted: set[str], seen: tuple[int, int]) -> Any:
         if failures:
             raise failures.pop()
         return look_(self, wanted, seen)

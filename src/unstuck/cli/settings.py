@@ -14,6 +14,7 @@ from unstuck import ConfigError
 from unstuck.config.checks import at_a_time, queue_name, shown, whole, within_a_day
 from unstuck.config.environment import as_number, env_text
 from unstuck.config.policy import Policy, Rate, checked
+from unstuck.config.turns import QueueOrder, parse_queues
 from unstuck.operations.store_urls import store_url
 from unstuck.text.phrases import near
 
@@ -29,7 +30,7 @@ Check = Callable[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Checked values only. ``queues`` has the file's settings of each queue, as fields of its Policy."""
+    """Checked values only. ``changes`` has the file's settings of each queue, as fields of its Policy."""
 
     store: str | None = None
     store_by: str = ""  # what names the store: an option, a variable or the file
@@ -41,12 +42,13 @@ class Settings:
     recovery: float | None = None  # the worker's or reaper's own
     log_level: str = "INFO"
     metrics_port: int | None = None
-    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    queues: QueueOrder | None = None  # what the worker takes, and in which order
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     file: str = FILE
 
     def policy(self, name: str, declared: Policy) -> Policy:
         """The policy that the code declared for a queue, with the file's settings instead of its own."""
-        changes = self.queues.get(name, {})
+        changes = self.changes.get(name, {})
         if "retention" in changes and declared.retention_from:
             raise ConfigError(
                 f"{self.file}: queue.{name}: retention comes from {declared.retention_from}: "
@@ -62,7 +64,7 @@ class Settings:
 
         A queue that only the file knows may be misspelt, or belong to another app that shares the file: it is logged.
         """
-        for name in sorted(self.queues.keys() - declared.keys()):
+        for name in sorted(self.changes.keys() - declared.keys()):
             meant = near(name, declared)
             log.warning(
                 "%s: queue.%s: no task of the app uses this queue%s",
@@ -114,7 +116,7 @@ def load(
     if values.get("store"):  # a path is relative to the folder of the start, wherever the process goes
         values["store"] = store_url(values["store"])
     by = "--store" if "store" in given else from_environ["store"].name if "store" in from_environ else file
-    settings = Settings(**values, store_by=by if values.get("store") else "", queues=queues, file=file)
+    settings = Settings(**values, store_by=by if values.get("store") else "", changes=queues, file=file)
     if wrong and importable and declared and settings.app:
         _checked(wrong, "", lambda _, app: settings.policies(declared(app)), "", settings.app)
     if wrong:
@@ -169,7 +171,7 @@ def _from_environ(
     for variable, (name, check) in variables.items():
         if (text := env_text(environ, variable)) is None:
             continue
-        value = _checked(wrong, "", check, variable, as_number(text))
+        value = _checked(wrong, "", check, variable, text if name in _TEXTS else as_number(text))
         first = found.setdefault(name, _Variable(value, variable))
         if None not in (value, first.value) and value != first.value:
             wrong.append(
@@ -289,9 +291,11 @@ _WORKER: dict[str, Check] = {
     "recovery": within_a_day,
     "log_level": _level,
     "metrics_port": _whole(1, 65535),
+    "queues": parse_queues,
 }
 _FIELDS: dict[str, Check] = {
     each.name: _field for each in fields(Policy) if each.name not in ("retention_from", "recovery")
 }
 _CHECKS = _TOP | _WORKER
+_TEXTS = ("queues", *_TOP)  # never a number, also if one is all that it says
 _VARIABLES = {f"UNSTUCK_{name.upper()}": (name, check) for name, check in _CHECKS.items()}

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
@@ -25,6 +25,7 @@ from unstuck.cli.output import plainly, store_argument
 from unstuck.cli.reload import changed
 from unstuck.cli.settings import LEVELS, Settings
 from unstuck.cli.settings import load as load_settings
+from unstuck.config.turns import FAIR
 from unstuck.operations.store_urls import same_store
 from unstuck.text.redact import redact
 from unstuck.worker.supervisor import (
@@ -53,7 +54,8 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @click.command()
 @click.argument("app", metavar="MODULE:APP", required=False)
-@click.option("--queue", "queues", multiple=True, help="Only this queue; may be given several times.")
+@click.option("--queue", "only", multiple=True, help="Only this queue; several take fair turns.")
+@click.option("--queues", help="Only these queues: a,b in strict order, or by weight: a=5,b=1.")
 @click.option(
     "--include",
     multiple=True,
@@ -90,7 +92,7 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 @plainly
 def worker(
     app: str | None,
-    queues: tuple[str, ...],
+    only: tuple[str, ...],
     include: tuple[str, ...],
     config: Path | None,
     burst: bool,
@@ -105,8 +107,8 @@ def worker(
     """
     if under is None:
         log_json()
-    if burst and until_idle:
-        raise ConfigError("--burst and --until-idle are two ends of a worker: choose one")
+    _choose_one({"--burst": burst, "--until-idle": until_idle}, "are two ends of a worker")
+    _choose_one({"--queue": only, "--queues": given["queues"]}, "both name its queues")
     settings = load_settings(
         config, os.environ, lambda name: load_app(name, include).queues, app=app, **given
     )
@@ -116,7 +118,7 @@ def worker(
     if under is None and settings.metrics_port is not None:
         import_module("unstuck.operations.metrics")  # fails now if its library is missing
     if under is None and settings.processes > 0:
-        options = [("--queue", queue) for queue in queues] + [("--include", module) for module in include]
+        options = [("--queue", queue) for queue in only] + [("--include", module) for module in include]
         options += [
             (f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if value is not None
         ]
@@ -126,6 +128,7 @@ def worker(
         sys.exit(asyncio.run(supervise(argv, settings, burst=burst or until_idle, reload=reload)))
     found = load_app(settings.app, include)
     found.tune(settings.policies(found.queues))
+    queues, order = (only or None, FAIR) if only or not settings.queues else settings.queues
     apps = found.url
     url = settings.store or apps
     # What is imported by now stays, and jobs leave no cycles behind: looking for garbage less often saves a tenth.
@@ -135,7 +138,8 @@ def worker(
     async def work() -> int:
         one = Worker(
             found,
-            queues=queues or None,
+            queues=queues,
+            order=order,
             concurrency=settings.concurrency,
             grace=settings.grace,
             recovery=settings.recovery,
@@ -190,6 +194,11 @@ def _code(one: Worker, under: str | None) -> int:
     if one.halted:
         return HALTED
     return RECYCLED if one.spent.is_set() and under is not None else DONE
+
+
+def _choose_one(options: Mapping[str, Any], why: str) -> None:
+    if all(options.values()):
+        raise ConfigError(f"{' and '.join(options)} {why}: choose one")
 
 
 def _note_another(url: str, by: str, apps: str) -> None:

@@ -27,6 +27,9 @@ class Share(NamedTuple):
     With ``only_new`` jobs that ended a lease before (:attr:`Job.settled`) are left to workers that have room, and so is
     the room that a limit has for them. Jobs behind them are taken, unless they stand more than ``PASSED_BY`` jobs beyond
     what was asked for; where lanes take turns only those are taken that would also be taken otherwise.
+
+    Among queues ``turn`` and ``step`` decide: the first job taken of a queue stands at its turn, each further one a step
+    behind the one before, and the lowest goes first. With ranks alone, as without turns and steps, all queues are one line.
     """
 
     seconds: float
@@ -35,6 +38,12 @@ class Share(NamedTuple):
     per_lane: int | None = None
     max_crashes: int | None = None
     only_new: bool = False
+    turn: float = 0.0
+    step: float = 0.0
+
+    def stands(self, number: int) -> float:
+        """Where a job stands among those of other queues; 0 is the first that is taken of this queue."""
+        return self.turn + number * self.step
 
 
 class Verdict(StrEnum):

@@ -63,6 +63,9 @@ class Leases(Protocol):
         """Take up to ``limit`` due jobs of queues that are neither paused nor halted, best rank first.
 
         The rank is ``run_at`` less 60 s for each point of priority; equals go as they came, also within one enqueue.
+        Where the shares have turns, those come first, and ranks decide among jobs that stand equal. Of more queues than
+        :data:`~unstuck.stores.shared.heads.FEW`, a call that brings as many jobs as it may can leave out a queue that had
+        none at the call before.
         Each goes to exactly one caller; it costs an attempt and gets a greater fence. ``started_at`` and
         ``heartbeat_at`` are now, progress and stage empty.
 

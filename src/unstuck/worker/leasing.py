@@ -15,6 +15,7 @@ from unstuck.protocol.store import Store
 from unstuck.worker.held_leases import HeldLeases
 from unstuck.worker.rate_limits import RateLimits
 from unstuck.worker.slots import Slots
+from unstuck.worker.turns import Turns
 
 log = logging.getLogger("unstuck.worker")
 
@@ -35,6 +36,7 @@ class Leasing:
         store: Store,
         queues: Mapping[str, Policy],
         batch: Mapping[str, int],
+        turns: Turns,
         limits: RateLimits,
         held: HeldLeases,
         slots: Slots,
@@ -45,6 +47,7 @@ class Leasing:
         self._store = store
         self._queues = queues
         self._batch = batch
+        self._turns = turns
         self._limits = limits
         self._held = held
         self._slots = slots
@@ -84,7 +87,8 @@ class Leasing:
             if limits:
                 sent = time.monotonic()
                 shares = self._shares(limits, only_new=only_new)
-                jobs = await self._store.lease(shares, max(wanted, *limits.values()), self._held.worker)
+                jobs = await self._store.lease(shares, self._most(wanted, limits), self._held.worker)
+                self._turns.taken(job.queue for job in jobs)
                 self._only_new = only_new and not jobs
                 self._slots.take(jobs, self._queues, sent)
         finally:
@@ -102,6 +106,7 @@ class Leasing:
         names = [name for name in self._queues if not self._limits.closed(name)]
         sent = time.monotonic()
         jobs = await self._store.lease(self._shares(dict.fromkeys(names, limit)), limit, self._held.worker)
+        self._turns.taken(job.queue for job in jobs)
         try:
             await self._limits.take({job.queue for job in jobs}, len(jobs))
         finally:
@@ -141,10 +146,22 @@ class Leasing:
         }
         return {name: most for name, most in limits.items() if most > 0}
 
+    def _most(self, wanted: int, limits: Mapping[str, int]) -> int:
+        """How many jobs to ask for in all. No more than a queue without a rate may have alone: what it has the turn for must
+        not go to another because there was more room a moment ago."""
+        rated = self._limits.buckets.keys()
+        return max(limits.values()) if limits.keys() - rated else max(wanted, *limits.values())
+
     def _shares(self, limits: Mapping[str, int], *, only_new: bool = False) -> dict[str, Share]:
         return {
             name: Share(
-                policy.lease, limits[name], policy.limit, policy.lane_limit, policy.max_crashes, only_new
+                policy.lease,
+                limits[name],
+                policy.limit,
+                policy.lane_limit,
+                policy.max_crashes,
+                only_new,
+                *self._turns.of(name),
             )
             for name, policy in self._queues.items()
             if name in limits

@@ -8,7 +8,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from unstuck.app.scheduler import Scheduler
 from unstuck.background import end, happens
 from unstuck.config.checks import at_a_time, whole, within_a_day
 from unstuck.config.policy import recovery_of
+from unstuck.config.turns import Order, Queues, weights
 from unstuck.operations.health import HEARD_EVERY, WorkerHealth
 from unstuck.protocol.errors import ConfigError, StoreError, StoreUnavailable
 from unstuck.protocol.fleet import Health, WorkerInfo
@@ -44,6 +45,7 @@ from unstuck.worker.retention import Retention, retention
 from unstuck.worker.runners import Runners
 from unstuck.worker.slots import STOPPED, Slots
 from unstuck.worker.store_io import LONGEST_PAUSE, StoreIO
+from unstuck.worker.turns import Turns
 
 log = logging.getLogger("unstuck.worker")
 
@@ -58,7 +60,12 @@ class Worker:
     ``burst`` ends it when nothing is due any more; without ``wait_for_limits`` also while a rate or a refusal holds
     jobs back. ``until_idle`` ends it when nothing is left: it waits for retries, delayed jobs and those that other
     workers run, but not for queues that are paused or halted. ``max_jobs`` ends it when it has started that many and they
-    have ended; ``spent`` is set when it takes no more. ``recovery`` is the reaper's interval, 0 switches it off; by default it is what
+    have ended; ``spent`` is set when it takes no more.
+
+    Several queues take fair turns, whatever lies in them. ``queues={"urgent": 5, "bulk": 1}`` gives them weights, and
+    ``order="strict"`` serves a queue only while those before it have nothing that is due.
+
+    ``recovery`` is the reaper's interval, 0 switches it off; by default it is what
     the queues ask for, or 60 seconds. ``supervised`` says that another process is
     started if this one ends: then it ends when a handler blocks the event loop for longer than a lease.
     """
@@ -67,7 +74,8 @@ class Worker:
         self,
         app: Unstuck,
         *,
-        queues: Iterable[str] | None = None,
+        queues: Queues | None = None,
+        order: Order = "fair",
         concurrency: int = 10,
         grace: Seconds = 30.0,
         recovery: Seconds | None = None,
@@ -85,6 +93,7 @@ class Worker:
         self.id = process_id("worker")
         app.import_tasks()
         self._queues = app.policies(queues)
+        self._weights, self._strict = weights(queues, order), order == "strict"
         self._concurrency = at_a_time("concurrency", concurrency)
         self._grace = within_a_day("grace", grace)
         self.recovery = recovery_of(self._queues) if recovery is None else within_a_day("recovery", recovery)
@@ -102,7 +111,9 @@ class Worker:
     async def run(self) -> None:
         """Work until stopped, then leave no lease behind."""
         async with self._at_work():
-            taken = ", ".join(self._queues)
+            taken = ", ".join(
+                f"{name}={self._weights[name]}" if self._weights else name for name in self._queues
+            ) + (" in this order" if self._strict and len(self._queues) > 1 else "")
             log.info(
                 "worker %s takes %s, %d at a time, from %s", self.id, taken, self._concurrency, self._where
             )
@@ -248,8 +259,9 @@ class Worker:
         self._slots = Slots(
             self._concurrency, self._max_jobs, tasks, runtime, heartbeat, outbox, self._failed, wakeup
         )
+        turns = Turns(batch, self._weights, strict=self._strict)
         self._leasing = leasing = Leasing(
-            store, queues, batch, limits, held, self._slots, wakeup, burst=self._burst
+            store, queues, batch, turns, limits, held, self._slots, wakeup, burst=self._burst
         )
         self._store_io = StoreIO(outbox, held, leasing, heartbeat, self._health, self._halt, wakeup)
         self._ready = True

@@ -43,6 +43,7 @@ STATEMENTS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "reclaim": (("reclaim",), RECLAIM),
     "recovery": (("adopt", "reclaim", "next_end"), RECLAIM),
     "work": (("work",), {"queues": ["q"]}),
+    "heads": (("heads",), {"in_line": "", "delayed": "", "any_time": False}),
     "heartbeat": (("heartbeat",), {"beats": [], "owner": "w", "facts": "{}", "remember": 60_000}),
     "settle": (("settle",), {"outcomes": [], "events": []}),
     "fill": (("fill",), FILL),

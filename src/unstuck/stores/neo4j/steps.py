@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import count, groupby
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from unstuck.stores.neo4j.address import Neo4jAddress
 from unstuck.stores.neo4j.client import Ask, Asked
 from unstuck.stores.neo4j.rows import Params, Row
 from unstuck.stores.shared.events import PROMOTE_AT_ONCE, REMEMBER_WORKERS
+from unstuck.stores.shared.heads import FEW, with_work
 from unstuck.stores.shared.settling import answers, missed, once_each
 from unstuck.stores.shared.spacing import Effect, Standing, effect, existing
 from unstuck.stores.shared.values import instant, json_text, milliseconds, worker_text
@@ -191,6 +192,20 @@ async def settle(
     return became
 
 
+async def having_work(ask: Ask, queues: Collection[str], *, any_time: bool = False) -> Collection[str]:
+    """The queues that have anything to look at: of a few it costs less to look at all than to ask."""
+    if len(queues) <= FEW:
+        return queues
+    found: list[str] = []
+    behind: Params = {"in_line": "", "delayed": ""}
+    while any(at is not None for at in behind.values()):
+        some, behind["in_line"], behind["delayed"] = await ask("heads", behind | {"any_time": any_time})
+        found += some
+        if len(found) > 2 * len(queues):
+            return queues
+    return with_work(queues, found)
+
+
 def leasing(queues: Mapping[str, Share], limit: int, owner: str) -> Params:
     """What lease.cypher and crowd.cypher read. Queues are locked in the order of their names."""
     shares = [
@@ -199,6 +214,8 @@ def leasing(queues: Mapping[str, Share], limit: int, owner: str) -> Params:
             "lease": milliseconds(share.seconds),
             "most": min(share.limit, limit),
             "only_new": share.only_new,
+            "turn": share.turn,
+            "step": share.step,
         }
         for queue, share in sorted(queues.items())
     ]
@@ -217,7 +234,7 @@ async def lease(
     lines = [share for share in facts["shares"] if share not in lanes and share["queue"] in busy]
     heads = dict(map(tuple, await ask("lanes", {"lanes": lanes}))) if lanes else {}
     line = dict(map(tuple, await ask("line", {"lines": lines, "reach": facts["reach"]}))) if lines else {}
-    chosen: list[tuple[int, int, str, int]] = []
+    chosen: list[tuple[float, int, int, str, int]] = []
     for queue, running in busy.items():
         share = queues[queue]
         most = reach = min(share.limit, limit)
@@ -229,14 +246,15 @@ async def lease(
             reach = min(reach, share.at_a_time - sum(running.values()))
         # Jobs that were leased before are left to others, and so is the room that they would take.
         taken = [position for *position, settled in turns[: max(0, reach)] if settled is None][:most]
-        # Positions decide how many jobs of each queue are leased; within a queue the turns decide which.
+        # Turns of queues, and then positions, decide how many jobs of each are leased; within a queue turns of lanes decide which.
         positions = sorted((rank, seq) for rank, seq, _ in taken)
         length = milliseconds(share.seconds)
         chosen += [
-            (*position, node_id, length) for position, (_, _, node_id) in zip(positions, taken, strict=True)
+            (share.stands(number), *position, node_id, length)
+            for number, (position, (_, _, node_id)) in enumerate(zip(positions, taken, strict=True))
         ]
     best = sorted(chosen)[:limit]
-    wanted = [{"address": node_id, "lease": length} for _, _, node_id, length in best]
+    wanted = [{"address": node_id, "lease": length} for *_, node_id, length in best]
     found: list[Row] = (
         await ask("lease_chosen", {"chosen": wanted, "owner": owner, "bytes": ANSWER}) if wanted else []
     )
@@ -251,7 +269,7 @@ async def lease(
             for _, node in found
         ]
         await ask("log_events", {"logged": events})
-    order = {node_id: number for number, (_, _, node_id, _) in enumerate(best)}
+    order = {node_id: number for number, (*_, node_id, _) in enumerate(best)}
     return sorted(found, key=lambda one: order[one[1]["id"]])
 
 

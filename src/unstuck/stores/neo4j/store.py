@@ -26,6 +26,7 @@ from unstuck.stores.neo4j.create import absent, create
 from unstuck.stores.neo4j.migrate import fill, migrate
 from unstuck.stores.shared import keeping
 from unstuck.stores.shared.events import FORGET_AT_ONCE, MANY_PIECES, UNREADABLE
+from unstuck.stores.shared.heads import FEW, ManyQueues
 from unstuck.stores.shared.settling import fits_one_statement
 from unstuck.stores.shared.values import json_text, milliseconds
 
@@ -43,6 +44,7 @@ class Neo4jStore:
         self._address = address
         self._client: Neo4jClient | None = None
         self._met: dict[str, float] = {}
+        self._many = ManyQueues()
         self._kept_up = -UPKEEP
         self._apoc: bool | None = None
 
@@ -88,6 +90,19 @@ class Neo4jStore:
         if not queues or limit < 1:
             return []
         await self._meet(queues)
+        if len(queues) <= FEW:
+            return await self._lease(queues, limit, owner)
+
+        async def lease(some: Mapping[str, Share], most: int) -> list[Job]:
+            return await self._lease(some, most, owner)
+
+        return await self._many.lease(
+            queues, limit, lease, lambda: steps.having_work(self._opened().share, queues)
+        )
+
+    async def _lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
+        if not queues or limit < 1:
+            return []
         crowded = any((share.at_a_time, share.per_lane) != (None, None) for share in queues.values())
         if crowded or self._address.all_events:
             found = await self._opened().transaction(
@@ -234,7 +249,10 @@ class Neo4jStore:
         return self._apoc
 
     async def _look(self, queues: Sequence[str]) -> tuple[bool, int | None]:
-        ready, due = await self._ask("work", {"queues": list(queues)})
+        names = await steps.having_work(self._ask, frozenset(queues), any_time=True)
+        if not names:
+            return False, None
+        ready, due = await self._ask("work", {"queues": list(names)})
         return ready, due
 
     async def _keep_up(self) -> None:
@@ -247,6 +265,8 @@ class Neo4jStore:
 
     async def _meet(self, queues: Mapping[str, Share]) -> None:
         """Make sure that queues have a node, which leases and pauses lock."""
+        if queues.keys() <= self._met.keys():
+            return
         if unmet := sorted(queues.keys() - self._met.keys()):
             await self._ask("meet", {"queues": unmet})
             self._met |= dict.fromkeys(unmet, time.monotonic())

@@ -41,6 +41,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _jobs = msgspec.json.Decoder(list[Job]).decode
 _raw_jobs = msgspec.json.Decoder(list[msgspec.Raw]).decode
+names = msgspec.json.Decoder(list[str]).decode
 _facts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 job = msgspec.json.Decoder(Job).decode
 SOON = 1.0  # seconds, as in the statements that notify: the longest pause between a worker's looks

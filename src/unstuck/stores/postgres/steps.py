@@ -145,6 +145,8 @@ def lease(queues: Mapping[str, Share], limit: int, owner: str, address: Address)
                 "at_a_time": share.at_a_time,
                 "per_lane": share.per_lane,
                 "only_new": share.only_new,
+                "turn": share.turn,
+                "step": share.step,
             }
             for queue, share in queues.items()
             if share.limit > 0
@@ -156,7 +158,10 @@ def lease(queues: Mapping[str, Share], limit: int, owner: str, address: Address)
     facts |= {"bytes": ANSWER, "passed_by": PASSED_BY}
     queries = [Query("crowd", {"queues": json_text(crowded)})] if crowded else []
     queries.append(Query("promote", {"shares": shares, "most": PROMOTE_AT_ONCE}))
-    return [*queries, Query("lease_lanes" if lanes else "lease", facts)]
+    return [
+        *queries,
+        Query("lease_lanes" if lanes else "lease_of_one" if len(queues) == 1 else "lease", facts),
+    ]
 
 
 def heartbeat(worker: WorkerInfo, beats: Sequence[Beat]) -> Step[HeartbeatAnswer]:

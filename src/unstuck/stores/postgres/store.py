@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
@@ -31,6 +31,7 @@ from unstuck.stores.postgres.steps import Step
 from unstuck.stores.postgres.wakeup import PostgresWakeup, Throttle
 from unstuck.stores.shared import keeping
 from unstuck.stores.shared.events import UNREADABLE
+from unstuck.stores.shared.heads import FEW, ManyQueues, with_work
 from unstuck.stores.shared.settling import fits_one_statement
 
 log = logging.getLogger("unstuck.postgres")
@@ -47,6 +48,7 @@ class PostgresStore:
         self._sql = statements_for(address)
         self._throttle = Throttle()
         self._met: set[str] = set()
+        self._many = ManyQueues()
         self._looked_ahead = -LOOK_AHEAD
         self._open = False
 
@@ -111,6 +113,17 @@ class PostgresStore:
         if not queues or limit < 1:
             return []
         await self._meet(queues)
+        if len(queues) <= FEW:
+            return await self._lease(queues, limit, owner)
+
+        async def lease(some: Mapping[str, Share], most: int) -> list[Job]:
+            return await self._lease(some, most, owner)
+
+        return await self._many.lease(queues, limit, lease, lambda: self._found(queues))
+
+    async def _lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
+        if not queues or limit < 1:
+            return []
         answers = await self._opened().ask(steps.lease(queues, limit, owner, self._address), limit)
         return await self._readable(lease_answer.jobs(answers[-1][0][0], queues, owner))
 
@@ -240,12 +253,25 @@ class PostgresStore:
         return True
 
     async def _look(self, queues: Sequence[str]) -> tuple[bool, float | None]:
-        [(ready, due)] = await self._ask("work", queues=json_text(queues))
+        names = await self._with_work(frozenset(queues), any_time=True)
+        if not names:
+            return False, None
+        [(ready, due)] = await self._ask("work", queues=json_text(list(names)))
         return ready, due
+
+    async def _with_work(self, queues: Collection[str], *, any_time: bool = False) -> Collection[str]:
+        """The queues that have anything to look at: of a few it costs less to look at all than to ask."""
+        return queues if len(queues) <= FEW else await self._found(queues, any_time=any_time)
+
+    async def _found(self, queues: Collection[str], *, any_time: bool = False) -> Collection[str]:
+        heads = Query("heads", {"most": len(queues), "any_time": any_time})
+        [found] = await self._opened().ask([heads], 1)
+        return with_work(queues, rows.names(found[0][0]) if found else None)
 
     async def _meet(self, queues: Iterable[str]) -> None:
         """Make sure that the queues have rows, which leases and pauses lock."""
-        if unmet := set(queues) - self._met:
+        if not self._met.issuperset(queues):
+            unmet = set(queues) - self._met
             await self._ask("meet", queues=json_text(sorted(unmet)))
             self._met |= unmet
 

@@ -58,7 +58,8 @@ class SpreadStore(RedisStore):
         return [next(left[job.queue]) for job in jobs]
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
-        """Lease the best ranks of all queues, as they were a moment ago: another worker may have taken some since."""
+        """Lease those whose turn it is of all queues, and then the best ranks, as they stood a moment ago: another worker may
+        have taken some since."""
         await self._register(queues)
         if len(queues) < 2 or limit < 1:
             return await super().lease(queues, limit, owner)
@@ -69,8 +70,12 @@ class SpreadStore(RedisStore):
             return [int(rank) for rank in asked]
 
         heads = await _each(queues, ranks, trouble)
-        best = sorted((rank, queue) for queue, some in heads.items() for rank in some)[:limit]
-        wanted = Counter(queue for _, queue in best)
+        line = [
+            (queues[queue].stands(number), rank, queue)
+            for queue, some in heads.items()
+            for number, rank in enumerate(some)
+        ]
+        wanted = Counter(queue for *_, queue in sorted(line)[:limit])
         taken = await _each(wanted, lambda queue, most: take({queue: queues[queue]}, most, owner), trouble)
         jobs = [job for some in taken.values() for job in some]
         if trouble and not jobs:

@@ -31,6 +31,8 @@ def facts(shares: Iterable[Share], limit: int) -> dict[str, Any]:
             share.per_lane,
             share.max_crashes,
             share.only_new,
+            share.turn,
+            share.step,
         ]
         for share in shares
     ]

@@ -35,6 +35,7 @@ _decode = msgspec.json.Decoder().decode
 job = msgspec.json.Decoder(Job, strict=False).decode
 jobs = msgspec.json.Decoder(list[Job], strict=False).decode
 line = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
+names = msgspec.json.Decoder(list[str]).decode
 turns = msgspec.json.Decoder(list[tuple[int, int, int, int]]).decode
 
 

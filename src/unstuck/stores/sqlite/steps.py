@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import Any
@@ -35,12 +35,15 @@ from unstuck.stores.shared.events import (
     outcome_events,
     reaped,
 )
+from unstuck.stores.shared.heads import FEW, with_work
 from unstuck.stores.shared.settling import answer
 from unstuck.stores.shared.spacing import Effect, Standing, effect, existing
 from unstuck.stores.shared.values import at, instant, json_text, milliseconds, worker_text
 from unstuck.stores.sqlite import rows
 from unstuck.stores.sqlite.writer import Row, Transaction
 
+# Of a job in line: the rank and number that order it, its number and bytes of payload.
+_Position = tuple[int, int, int, int]
 UNREADABLE_BY = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, apsw.SQLError)
 
 
@@ -61,22 +64,43 @@ def enqueue(tx: Transaction, jobs: Sequence[NewJob], all_events: bool) -> list[E
 def lease(
     tx: Transaction, queues: Mapping[str, Share], limit: int, owner: str, all_events: bool
 ) -> list[Job]:
-    line: list[tuple[int, int, int, int]] = []
-    for queue, share in queues.items():
+    lines: dict[str, list[_Position]] = {}
+    for queue in _with_work(tx, queues):
         tx.change("promote", {"queue": queue, "now": tx.now, "limit": PROMOTE_AT_ONCE})
-        line += _line(tx, queue, share, min(share.limit, limit))
-    if not line:
+        if found := _line(tx, queue, queues[queue], min(queues[queue].limit, limit)):
+            lines[queue] = found
+    if not lines:
         return []
-    seqs = _fit([(seq, size) for _, _, seq, size in sorted(line)[:limit]])
-    leases = json_text({queue: milliseconds(share.seconds) for queue, share in queues.items()})
-    tx.change("lease", {"seqs": json_text(seqs), "now": tx.now, "owner": owner, "leases": leases})
+    seqs = _fit([(seq, size) for _, _, seq, size in _in_turn(lines, queues)[:limit]])
+    leases = {queue: milliseconds(queues[queue].seconds) for queue in lines}
+    tx.change("lease", {"seqs": json_text(seqs), "now": tx.now, "owner": owner, "leases": json_text(leases)})
     jobs = _read(tx, seqs)
     if all_events:
         add_events(tx, [("leased", job.ref, {"fence": job.fence, "owner": owner}) for job in jobs])
     return jobs
 
 
-def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[tuple[int, int, int, int]]:
+def _with_work(tx: Transaction, queues: Mapping[str, Share]) -> Collection[str]:
+    """The queues that a lease has to look at: of many only those that have something to look at."""
+    if len(queues) <= FEW:
+        return queues.keys()
+    found = tx.value("heads", most=len(queues), until=tx.now)
+    return with_work(queues, found and rows.names(found))
+
+
+def _in_turn(lines: Mapping[str, list[_Position]], queues: Mapping[str, Share]) -> list[_Position]:
+    """The positions of all lines by the turns of their queues; one line is in order as it is."""
+    if len(lines) == 1:
+        return next(iter(lines.values()))
+    stands = [
+        (queues[queue].stands(number), place)
+        for queue, line in lines.items()
+        for number, place in enumerate(line)
+    ]
+    return [place for _, place in sorted(stands)]
+
+
+def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[_Position]:
     """The jobs of a queue that may be leased now: the rank and number they are ordered by, their number and bytes of payload."""
     reach = limit + PASSED_BY
     if share.at_a_time is not None:
@@ -96,10 +120,10 @@ def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[tuple[i
     return [(*standing, seq, size) for standing, (_, _, seq, size) in zip(ranks, turns, strict=True)]
 
 
-def _new(tx: Transaction, queue: str, limit: int, reach: int) -> list[tuple[int, int, int, int]]:
+def _new(tx: Transaction, queue: str, limit: int, reach: int) -> list[_Position]:
     """Those of the first ``reach`` jobs in line that were never leased. They are read row by row: in the file, the columns of
     the last lease follow the payload, so the bytes of payload that are skipped are bounded, too."""
-    found: list[tuple[int, int, int, int]] = []
+    found: list[_Position] = []
     bytes_ = 0
     for rank, seq, size, new in tx.each("line_new", queue=queue, reach=reach):
         if new:

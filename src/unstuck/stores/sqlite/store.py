@@ -59,7 +59,7 @@ class SQLiteStore:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="unstuck-reader")
         try:
             self._reading = ReopeningConnection(self._path)
-            self._wakeup = SQLiteWakeup(self._path, self._sql["work"])
+            self._wakeup = SQLiteWakeup(self._path, self._sql["work"], self._sql["heads"])
         except BaseException:
             _let_go(self._fork_guard, self._writer, self._reader)
             raise

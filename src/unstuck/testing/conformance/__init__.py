@@ -49,6 +49,7 @@ from unstuck.testing.conformance.settle import *
 from unstuck.testing.conformance.spacing import *
 from unstuck.testing.conformance.spacing_races import *
 from unstuck.testing.conformance.stored_schedules import *
+from unstuck.testing.conformance.turns import *
 from unstuck.testing.conformance.twins import *
 
 pytestmark = [pytest.mark.anyio]

@@ -25,6 +25,7 @@ from unstuck.protocol.job import Lease, Ref
 from unstuck.protocol.leases import Beat, Recovery, Share
 from unstuck.protocol.operators import Filter
 from unstuck.protocol.outcome import Outcome, completed, failed, released, retried
+from unstuck.stores.shared.heads import FEW
 from unstuck.testing.conformance.given import counts, new, trouble
 from unstuck.testing.conformance.reference import Model
 from unstuck.testing.harnesses.harness import Harness
@@ -53,6 +54,10 @@ STEPS = (
     "tick",
 )
 LANES = (None, None, "x", "y", "z")
+STANDING = ((0.0, 0.0), (0.0, 1.0), (7.0, 0.2))  # of one queue that has jobs: they decide nothing
+BESIDE = tuple(
+    f"machine-idle-{number}" for number in range(FEW)
+)  # enough of them to be left out of the search
 BACK = st.one_of(st.integers(0, 3), st.integers(0, 30))  # young leases often, old ones, too
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)  # what the store is given for the slot of the model's now
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -97,9 +102,12 @@ class StoreMachine(RuleBasedStateMachine):
     def lease(self, draw: Draw) -> None:
         limit, owner = draw(st.integers(1, 4)), draw(st.sampled_from(["ann", "bob"]))
         at_a_time, per_lane = (draw(st.sampled_from([None, None, 1, 3])) for _ in range(2))
-        share = Share(LEASE, limit, at_a_time, per_lane, only_new=draw(st.sampled_from([False, False, True])))
+        turn, step = draw(st.sampled_from(STANDING))
+        only_new = draw(st.sampled_from([False, False, True]))
+        share = Share(LEASE, limit, at_a_time, per_lane, only_new=only_new, turn=turn, step=step)
         leasable = self.model.leasable(share)
-        jobs = self._do(self.store.lease({self.queue: share}, limit, owner))
+        idle = {name: Share(LEASE, limit) for name in draw(st.sampled_from([(), (), BESIDE]))}
+        jobs = self._do(self.store.lease({self.queue: share, **idle}, limit, owner))
         assert len(jobs) in leasable
         for job in jobs:
             assert not share.only_new or self.model.new(self.model.rows[job.id]), "somebody had it before"

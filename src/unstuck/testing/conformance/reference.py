@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unstuck.protocol.job import Ending, Lease, NewJob, Status
@@ -33,6 +33,18 @@ class Row:
         if self.new.priority == other.new.priority:
             return self.run_at + 1.0 < other.run_at
         return self.new.priority > other.new.priority and self.run_at <= other.run_at
+
+
+def turns(
+    line: Mapping[str, Sequence[float]], shares: Mapping[str, Share], limit: int
+) -> list[tuple[str, float]]:
+    """Which jobs a lease from several queues takes, given the ranks of their jobs in line."""
+    standing = [
+        (shares[queue].stands(number), rank, queue)
+        for queue, ranks in line.items()
+        for number, rank in enumerate(sorted(ranks)[: shares[queue].limit])
+    ]
+    return [(queue, rank) for _, rank, queue in sorted(standing)[:limit]]
 
 
 @dataclass(slots=True)

@@ -19,10 +19,11 @@ CALL (share) {
   WITH c ORDER BY c.queue, c.rank, c.seq LIMIT $limit
   RETURN collect(c) AS line
 }
-UNWIND line[..share.most] AS c
-WITH c, share.lease AS lease
-ORDER BY c.rank, c.seq LIMIT $limit
-WITH collect({c: c, lease: lease}) AS found
+WITH share, line[..share.most] AS line
+UNWIND range(0, size(line) - 1) AS n
+WITH line[n] AS c, share.lease AS lease, share.turn + n * share.step AS stands
+ORDER BY stands, c.rank, c.seq LIMIT $limit
+WITH collect({c: c, lease: lease, stands: stands}) AS found
 {fit}
 {take}
 RETURN collect([stood, {job}]) AS answer

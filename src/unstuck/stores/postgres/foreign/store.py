@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -24,6 +23,7 @@ from unstuck.stores.postgres.address import Address
 from unstuck.stores.postgres.foreign import examine, looking, working
 from unstuck.stores.postgres.foreign.careful import asking
 from unstuck.stores.postgres.foreign.layout import Layout
+from unstuck.stores.postgres.foreign.line import Line
 from unstuck.stores.postgres.foreign.locked import UNSEEN, Locked, briefly, finding
 from unstuck.stores.postgres.foreign.reaping import Harvest, reap
 from unstuck.stores.postgres.foreign.table import Table, probe
@@ -51,28 +51,42 @@ class AdoptingStore(PostgresStore):
         return await super().enqueue(jobs)
 
     async def lease(self, queues: Mapping[str, Share], limit: int, owner: str) -> list[Job]:
-        """If a table fails, the other queues are still asked, and what they gave is returned."""
+        """Each table is asked for the part that its turns give it, and all our own queues together for theirs; what some of
+        them leave is given to the others. If a table fails, the others are still asked, and what they gave is returned."""
         ours = {name: share for name, share in queues.items() if name not in self._layouts}
-        tables = [name for name, share in queues.items() if name in self._layouts and share.limit > 0]
-        await self._meet(tables)
+        if len(ours) == len(queues):
+            return await super().lease(ours, limit, owner)
+        if len(ours) > 1:
+            ours = {name: ours[name] for name in await self._found(ours)}
+        line = Line({name: share for name, share in queues.items() if name in self._layouts or name in ours})
+        await self._meet([name for name in queues if name in self._layouts])
         found: list[Job] = []
         failures: list[StoreError] = []
-        turns = [*tables, *([None] if ours else [])]
-        random.shuffle(turns)  # so that no queue is always asked last, when the limit may be reached
-        for name in turns:
-            left = limit - len(found)
-            if left < 1:
-                break
-            try:
-                if name is None:
-                    found += await super().lease(ours, left, owner)
-                else:
-                    share = queues[name]
-                    found += await self._in(name, lambda table: working.lease(table, share, left, owner))  # noqa: B023
-            except StoreError as error:
-                failures.append(error)
-        _raise_or_log(failures, all_of_them=len(failures) == len(turns))
+        asked = 0
+        while parts := line.parts(limit - len(found)):
+            together = {name: many for name, many in parts.items() if name in ours}
+            each = [{name: many} for name, many in parts.items() if name not in ours]
+            for part in [*each, *([together] if together else [])]:
+                asked += 1
+                some: list[Job] = []
+                try:
+                    some = await self._part(
+                        {name: queues[name]._replace(limit=part[name]) for name in part}, owner
+                    )
+                except StoreError as error:
+                    failures.append(error)
+                found += some
+                line.taken(part, (job.queue for job in some))
+        _raise_or_log(failures, all_of_them=len(failures) == asked)
         return found
+
+    async def _part(self, queues: Mapping[str, Share], owner: str) -> list[Job]:
+        """Lease from one table, or from queues of our own."""
+        limit = sum(share.limit for share in queues.values())
+        [name, *_] = queues
+        if name in self._layouts:
+            return await self._in(name, lambda table: working.lease(table, queues[name], limit, owner))
+        return await super().lease(queues, limit, owner)
 
     async def heartbeat(self, worker: WorkerInfo, beats: Sequence[Beat]) -> HeartbeatAnswer:
         named = list({beat.lease: beat for beat in beats}.values())

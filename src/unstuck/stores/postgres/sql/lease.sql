@@ -1,9 +1,11 @@
 -- lease: take jobs from the heads of the queues' lines. It costs an attempt; the fence grows even if the clock went
 -- back. The lock on the queue's row makes a pause a barrier: a lease that waited for one sees it once it has the lock.
 WITH share AS (
-    SELECT queue, make_interval(secs => seconds) AS length, most, at_a_time, only_new
-    FROM json_to_recordset(%(shares)s::json)
-        AS share (queue text, seconds double precision, most integer, at_a_time integer, only_new boolean)
+    SELECT queue, make_interval(secs => seconds) AS length, most, at_a_time, only_new, turn, step
+    FROM json_to_recordset(%(shares)s::json) AS share (
+        queue text, seconds double precision, most integer, at_a_time integer, only_new boolean,
+        turn double precision, step double precision
+    )
 ),
 open AS MATERIALIZED (
     SELECT share.*, CASE WHEN share.at_a_time IS NOT NULL THEN greatest(
@@ -19,7 +21,7 @@ open AS MATERIALIZED (
 ),
 -- Where to look no further: of only new jobs no more than these are looked at, nor beyond those there is room for.
 room AS MATERIALIZED (
-    SELECT open.queue, open.length, open.only_new, least(open.most, open.free) AS most,
+    SELECT open.queue, open.length, open.only_new, open.turn, open.step, least(open.most, open.free) AS most,
         coalesce(beyond.rank, 'infinity') AS end_rank, coalesce(beyond.seq, 0) AS end_seq
     FROM open LEFT JOIN LATERAL (
         SELECT rank, seq FROM {schema}.jobs
@@ -28,28 +30,13 @@ room AS MATERIALIZED (
         OFFSET least(open.most + %(passed_by)s, open.free) LIMIT 1
     ) AS beyond ON true
 ),
--- Among several queues the positions in line decide how many of each are taken. Looks without locking anything.
 quota AS MATERIALIZED (
-    SELECT queue, length, only_new, end_rank, end_seq, least(most, %(limit)s) AS most
-    FROM room WHERE (SELECT count(*) FROM room) = 1
-    UNION ALL
-    SELECT queue, length, only_new, end_rank, end_seq, count(*) FROM (
-        SELECT room.*, line.rank, line.seq FROM room CROSS JOIN LATERAL (
-            SELECT rank, seq FROM {schema}.jobs
-            WHERE jobs.queue = room.queue AND rank IS NOT NULL AND (rank, seq) < (room.end_rank, room.end_seq)
-                AND (jobs.settled IS NULL OR NOT room.only_new)
-            ORDER BY rank, seq
-            LIMIT least(room.most, %(limit)s)
-        ) AS line
-        WHERE (SELECT count(*) FROM room) > 1
-        ORDER BY line.rank, line.seq
-        LIMIT %(limit)s
-    ) AS best
-    GROUP BY queue, length, only_new, end_rank, end_seq
+    SELECT queue, length, only_new, turn, step, end_rank, end_seq, least(most, %(limit)s) AS most
+    FROM room {among_several}
 ),
 -- Where a row lies is good for as long as its lock: one that was moved just before is left for the next time.
 front AS MATERIALIZED (
-    SELECT line.*, quota.length FROM quota CROSS JOIN LATERAL (
+    SELECT line.*, quota.length{turns} FROM quota CROSS JOIN LATERAL (
         SELECT ctid AS at, seq, rank, {size} AS size FROM {schema}.jobs
         WHERE jobs.queue = quota.queue AND rank IS NOT NULL AND (rank, seq) < (quota.end_rank, quota.end_seq)
             AND (jobs.settled IS NULL OR NOT quota.only_new)
@@ -61,7 +48,7 @@ front AS MATERIALIZED (
 -- As many as one answer carries.
 head AS MATERIALIZED (
     SELECT * FROM (
-        SELECT *, sum(size) OVER (ORDER BY rank, seq ROWS UNBOUNDED PRECEDING) - size AS before FROM front
+        SELECT *, sum(size) OVER (ORDER BY {stands}rank, seq ROWS UNBOUNDED PRECEDING) - size AS before FROM {standing}
     ) AS summed
     WHERE before < %(bytes)s
 ),
@@ -77,6 +64,6 @@ leased AS (
         locked_by = %(owner)s, lease_expires_at = clock.now + head.length,
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
     FROM head, clock WHERE jobs.ctid = head.at
-    RETURNING {row}, head.rank AS place, head.seq AS place_seq
+    RETURNING {row}, {stands}head.rank AS place, head.seq AS place_seq
 ),
 {answer}

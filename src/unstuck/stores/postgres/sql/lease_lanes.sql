@@ -2,8 +2,10 @@
 -- without a lane wait for no one's turn. If only new ones are asked for, the turns of jobs that somebody had before are
 -- left to them. Runs behind crowd, so that nobody else leases from these queues meanwhile.
 WITH RECURSIVE share AS (
-    SELECT * FROM json_to_recordset(%(shares)s::json)
-        AS share (queue text, seconds double precision, most integer, at_a_time integer, per_lane integer, only_new boolean)
+    SELECT * FROM json_to_recordset(%(shares)s::json) AS share (
+        queue text, seconds double precision, most integer, at_a_time integer, per_lane integer, only_new boolean,
+        turn double precision, step double precision
+    )
 ),
 open AS MATERIALIZED (
     SELECT share.*, share.at_a_time - (
@@ -18,7 +20,7 @@ open AS MATERIALIZED (
 ),
 -- How many to take, and how many to look at: if only new ones are asked for, also some behind them.
 room AS MATERIALIZED (
-    SELECT queue, seconds, per_lane, only_new, greatest(0, least(most, %(limit)s, free)) AS most, greatest(0, least(
+    SELECT queue, seconds, per_lane, only_new, turn, step, greatest(0, least(most, %(limit)s, free)) AS most, greatest(0, least(
         CASE WHEN only_new AND per_lane IS NULL THEN most + %(passed_by)s ELSE least(most, %(limit)s) END, free
     )) AS reach
     FROM open
@@ -64,14 +66,14 @@ turns AS (
         LIMIT room.reach
     ) AS line
 ),
--- Among queues the positions decide how many of each are leased, within one the turns decide which.
+-- Among queues their turns, and then the positions, decide how many of each are leased, within one the turns of lanes decide which.
 chosen AS (
     SELECT *,
         row_number() OVER (PARTITION BY queue ORDER BY turn, rank, seq) AS by_turn,
         row_number() OVER (PARTITION BY queue ORDER BY rank, seq) AS by_place
     FROM (
         SELECT turns.*, room.most, room.reach, room.only_new,
-            row_number() OVER (PARTITION BY turns.queue ORDER BY turn, rank, seq) AS number
+            row_number() OVER (PARTITION BY turns.queue ORDER BY turns.turn, rank, seq) AS number
         FROM turns JOIN room USING (queue)
     ) AS numbered
     WHERE number <= reach AND (NOT only_new OR NOT EXISTS (
@@ -80,10 +82,13 @@ chosen AS (
     ))
 ),
 best AS MATERIALIZED (
-    SELECT by_turn.queue, by_turn.rank, by_turn.seq, place.rank AS place, place.seq AS place_seq
-    FROM chosen AS by_turn JOIN chosen AS place ON place.queue = by_turn.queue AND place.by_place = by_turn.by_turn
+    SELECT by_turn.queue, by_turn.rank, by_turn.seq, place.rank AS place, place.seq AS place_seq,
+        room.turn + room.step * (by_turn.by_turn - 1) AS stands
+    FROM chosen AS by_turn
+    JOIN chosen AS place ON place.queue = by_turn.queue AND place.by_place = by_turn.by_turn
+    JOIN room ON room.queue = by_turn.queue
     WHERE by_turn.by_turn <= by_turn.most
-    ORDER BY place.rank, place.seq
+    ORDER BY stands, place.rank, place.seq
     LIMIT %(limit)s
 ),
 front AS MATERIALIZED (
@@ -95,7 +100,7 @@ front AS MATERIALIZED (
 -- As many as one answer carries.
 head AS MATERIALIZED (
     SELECT * FROM (
-        SELECT *, sum(size) OVER (ORDER BY place, place_seq ROWS UNBOUNDED PRECEDING) - size AS before FROM front
+        SELECT *, sum(size) OVER (ORDER BY stands, place, place_seq ROWS UNBOUNDED PRECEDING) - size AS before FROM front
     ) AS summed
     WHERE before < %(bytes)s
 ),
@@ -112,6 +117,6 @@ leased AS (
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
     FROM clock, head JOIN room USING (queue)
     WHERE jobs.id = head.id AND jobs.queue = head.queue
-    RETURNING {row}, head.place, head.place_seq
+    RETURNING {row}, head.stands, head.place, head.place_seq
 ),
 {answer}

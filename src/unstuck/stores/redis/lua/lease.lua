@@ -118,23 +118,40 @@ local function take(q, found, share)
     return {q.place, id, 'processing', also(row, 'fence', fence, 'processedOn', time, 'pb', ask.owner, 'lease_until', ends)}
 end
 
--- Among several queues ranks decide how many jobs of each are taken: a point of our priority, ten of BullMQ's, is a head
--- start of a minute, and what lies in "wait" has one point more. Which jobs of a queue these are its line decides.
+-- Among several queues turns decide how many jobs of each are taken, and where those are equal ranks: a point of our
+-- priority, ten of BullMQ's, is a head start of a minute, and what lies in "wait" has one point more. Which jobs of a queue
+-- these are its line decides.
 local HEAD_START, LOWEST = 6000, 100
-local function rank(q, some)
+local function rank(q, some, share)
     local ranks = {}
     for place, one in ipairs(some) do
         ranks[place] = due_at(q, one.id) + HEAD_START * math.min(LOWEST, math.floor(one.place / SPAN))
     end
     table.sort(ranks)
     for place, one in ipairs(some) do
-        one.rank = ranks[place]
+        one.rank, one.stands = ranks[place], share[7] + (place - 1) * share[8]
     end
 end
 
+-- Whether a queue has nothing that waits, nor a wakeup for it. Of a few it costs no more to look closer at once.
+local FEW = 8
+local function idle(place)
+    local base = #ask.shares > FEW and string.sub(KEYS[place + 2], 1, -5)
+    return base and redis.call('EXISTS', base .. 'wait', base .. 'prioritized', base .. 'delayed', base .. 'marker') == 0
+end
+
 even_if_full()
-local found = {}
+local found, looked = {}, {}
 for place, share in ipairs(ask.shares) do
+    if not idle(place) then
+        looked[#looked + 1] = {place, share}
+    end
+end
+for first = 1, #ask.queues, 1000 do
+    redis.call('SADD', KEYS[2], unpack(ask.queues, first, math.min(#ask.queues, first + 999)))
+end
+for _, one in ipairs(looked) do
+    local place, share = unpack(one)
     local q = queue(place)
     promote(q, PROMOTE_AT_ONCE) -- also while it is paused, as BullMQ does
     q.only_new = share[6]
@@ -152,17 +169,19 @@ for place, share in ipairs(ask.shares) do
         end
         some = in_turn(q, unpack(some))
         if #ask.shares > 1 or ask.look then
-            rank(q, some)
+            rank(q, some, share)
         end
         for order, one in ipairs(some) do
             one.order = order
             found[#found + 1] = one
         end
     end
-    redis.call('SADD', KEYS[2], q.name)
 end
 if #ask.shares > 1 then
     table.sort(found, function(one, other)
+        if one.stands ~= other.stands then
+            return one.stands < other.stands
+        end
         if one.rank ~= other.rank then
             return one.rank < other.rank
         end
@@ -195,8 +214,8 @@ for place = 1, math.min(ask.limit, #found) do
     end
 end
 flush()
-for place in ipairs(ask.shares) do
-    local q = queue(place)
+for _, one in ipairs(looked) do
+    local q = queue(one[1])
     count_turns(q, taken[q] or 0)
     if q.max and taken[q] then
         local count = redis.call('INCRBY', q.base .. 'limiter', taken[q])

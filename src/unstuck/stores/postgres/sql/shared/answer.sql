@@ -1,4 +1,4 @@
--- answer: log the jobs that were `leased` at the `clock`, and answer with them in the order of their positions in line.
+-- answer: log the jobs that were `leased` at the `clock`, and answer with them in the order of their turns and positions in line.
 logged AS (
     INSERT INTO {schema}.job_events (type, queue, job_id, data)
     SELECT 'leased', queue, id, json_build_object(
@@ -7,4 +7,4 @@ logged AS (
     FROM leased WHERE %(all_events)s
 )
 SELECT CASE WHEN count(*) > 0 THEN json_build_object('now', (SELECT now FROM clock), {lists})::text END
-FROM (SELECT * FROM leased ORDER BY place, place_seq) AS leased
+FROM (SELECT * FROM leased ORDER BY {stands}place, place_seq) AS leased
