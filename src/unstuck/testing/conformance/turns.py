@@ -127,6 +127,19 @@ async def test_lanes_take_turns_within_the_turns_of_their_queue(harness: Harness
     assert Counter(job.lane for job in jobs) == {"big": 3, "small": 3, None: 3}
 
 
+@pytest.mark.slow
+async def test_an_answer_that_cannot_carry_all_of_them_is_shared_by_turns(harness: Harness) -> None:
+    early = now() - timedelta(hours=1)
+    for _ in range(4):
+        await enqueued(harness.store, 3, queue="bulk", payload="x" * 1_000_000, run_at=early)
+        await enqueued(harness.store, 3, queue="urgent", payload="x" * 1_000_000)
+    shares = {name: Share(60.0, 12, step=1.0) for name in ("bulk", "urgent")}
+
+    found = by_queue(await harness.store.lease(shares, 24, "w"))
+
+    assert found["bulk"] - found.get("urgent", 0) in (0, 1)
+
+
 async def test_new_jobs_only_take_turns_as_well(harness: Harness) -> None:
     await enqueued(harness.store, 12, queue="a", max_attempts=9, run_at=now() - timedelta(hours=1))
     old = await leased(harness.store, 3, queue="a")
