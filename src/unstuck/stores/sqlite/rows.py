@@ -11,12 +11,12 @@ from unstuck.protocol.job import Failure, Job, NewJob
 from unstuck.protocol.leases import Beat
 from unstuck.protocol.operators import Event
 from unstuck.protocol.outcome import Outcome
-from unstuck.stores.shared.values import KEPT, at, instant, json_text, milliseconds
+from unstuck.stores.shared.values import KEPT, at, expiry, instant, json_text, milliseconds
 from unstuck.stores.sqlite.writer import Row
 
 TABLE = "job"
-_TIMES = ("created_at", "run_at", "started_at", "finished_at", "lease_until", "heartbeat_at")
-_JSON = ("payload", "progress", "result", "error", "backoff", "lapse_backoff")
+_TIMES = ("created_at", "run_at", "started_at", "finished_at", "lease_until", "heartbeat_at", "expires_at")
+_JSON = ("payload", "progress", "result", "error", "backoff", "lapse_backoff", "on_failure")
 
 
 def _pair(column: str) -> str:
@@ -64,6 +64,8 @@ def new_row(job: NewJob, now: int) -> Row:
         job.parent,
         job.trace,
         job.webhook,
+        expiry(job.expires, now),
+        json_text(job.on_failure),
     )
 
 
@@ -74,7 +76,7 @@ def _steps(steps: tuple[float, ...]) -> str:
 
 NEW_COLUMNS = (
     "queue", "id", "task", "payload", "key", "digest", "priority", "now", "run_at", "rank", "max_attempts",
-    "max_crashes", "backoff", "lapse_backoff", "timeout", "lane", "parent", "trace", "webhook",
+    "max_crashes", "backoff", "lapse_backoff", "timeout", "lane", "parent", "trace", "webhook", "expires_at", "on_failure",
 )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ class SQLiteWakeup:
                 version = self._reopening.openings, int(connection.pragma("data_version"))
                 if version == seen:
                     return version, None
-                [found] = connection.execute(self._work, {"queues": wanted})
+                [found] = connection.execute(self._work, {"queues": wanted, "now": round(time.time() * 1000)})
             except apsw.BusyError:  # another process recovers the file after a crash: look again
                 return NEVER, None
             return version, found

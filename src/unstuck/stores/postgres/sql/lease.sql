@@ -23,7 +23,7 @@ room AS MATERIALIZED (
         coalesce(beyond.rank, 'infinity') AS end_rank, coalesce(beyond.seq, 0) AS end_seq
     FROM open LEFT JOIN LATERAL (
         SELECT rank, seq FROM {schema}.jobs
-        WHERE open.only_new AND jobs.queue = open.queue AND rank IS NOT NULL
+        WHERE open.only_new AND jobs.queue = open.queue AND rank IS NOT NULL AND {in_time}
         ORDER BY rank, seq
         OFFSET least(open.most + %(passed_by)s, open.free) LIMIT 1
     ) AS beyond ON true
@@ -37,7 +37,7 @@ quota AS MATERIALIZED (
         SELECT room.*, line.rank, line.seq FROM room CROSS JOIN LATERAL (
             SELECT rank, seq FROM {schema}.jobs
             WHERE jobs.queue = room.queue AND rank IS NOT NULL AND (rank, seq) < (room.end_rank, room.end_seq)
-                AND (jobs.settled IS NULL OR NOT room.only_new)
+                AND (jobs.settled IS NULL OR NOT room.only_new) AND {in_time}
             ORDER BY rank, seq
             LIMIT least(room.most, %(limit)s)
         ) AS line
@@ -52,7 +52,7 @@ front AS MATERIALIZED (
     SELECT line.*, quota.length FROM quota CROSS JOIN LATERAL (
         SELECT ctid AS at, seq, rank, {size} AS size FROM {schema}.jobs
         WHERE jobs.queue = quota.queue AND rank IS NOT NULL AND (rank, seq) < (quota.end_rank, quota.end_seq)
-            AND (jobs.settled IS NULL OR NOT quota.only_new)
+            AND (jobs.settled IS NULL OR NOT quota.only_new) AND {in_time}
         ORDER BY rank, seq
         LIMIT quota.most
         FOR UPDATE SKIP LOCKED
@@ -77,6 +77,7 @@ leased AS (
         locked_by = %(owner)s, lease_expires_at = clock.now + head.length,
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
     FROM head, clock WHERE jobs.ctid = head.at
+        AND (jobs.expires_at IS NULL OR jobs.expires_at > clock.now OR jobs.attempt_count > 0)
     RETURNING {row}, head.rank AS place, head.seq AS place_seq
 ),
 {answer}
