@@ -42,14 +42,14 @@ async def test_records_come_to_a_database_while_a_release_that_has_none_works_on
     await harness.rows("DROP INDEX Grown_expires")
     await harness.rows("MATCH (s:GrownStore) REMOVE s.applied SET s.version = 1")
     job = await one_leased(harness.store)
-    assert ("schema version 1 of 3", "run: unstuck init") in [
+    assert ("schema version 1 of 4", "run: unstuck init") in [
         (finding.what, finding.fix) for finding in await harness.store.checkup()
     ]
 
     await harness.store.migrate()
 
     assert sorted(name for (name,) in await harness.rows(RULES)) == rules
-    assert await harness.rows(SCHEMA) == [(1, 3)], "a release that knows version 1 refuses any later one"
+    assert await harness.rows(SCHEMA) == [(1, 4)], "a release that knows version 1 refuses any later one"
     assert (await harness.store.keep("k", "n", 1)).applied
     assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
 
@@ -67,7 +67,7 @@ async def test_spacing_comes_to_a_database_while_a_release_that_has_none_works_o
     await harness.store.migrate()
 
     assert sorted(name for (name,) in await harness.rows(SPACING)) == rules
-    assert await harness.rows(SCHEMA) == [(1, 3)]
+    assert await harness.rows(SCHEMA) == [(1, 4)]
     answers = await harness.store.enqueue([throttled(), throttled()])
     assert [answer.created for answer in answers] == [True, False]
     assert await harness.store.settle([completed(job.lease)]) == [Settled.APPLIED]
@@ -80,7 +80,7 @@ async def test_a_schema_of_a_later_release_stays_as_it_is(harness: Neo4jHarness)
         assert await harness.rows(SCHEMA) == [(1, 9)]
         assert (await harness.store.checkup())[0].what.startswith("schema version 9 in database ")
     finally:
-        await harness.rows("MATCH (s:GrownStore) SET s.applied = 3")
+        await harness.rows("MATCH (s:GrownStore) SET s.applied = 4")
 
 
 async def test_a_release_that_knows_no_expiry_works_beside_ours(harness: Neo4jHarness) -> None:

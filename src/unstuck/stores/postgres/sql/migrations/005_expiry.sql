@@ -2,5 +2,5 @@
 -- workers start a job that has expired, unless a reaper of this release was there first.
 
 ALTER TABLE {schema}.jobs
-    ADD COLUMN expires_at timestamptz,
-    ADD COLUMN on_failure json;
+    ADD COLUMN IF NOT EXISTS expires_at timestamptz,
+    ADD COLUMN IF NOT EXISTS on_failure json;
