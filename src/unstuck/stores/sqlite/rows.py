@@ -27,7 +27,11 @@ def _pair(column: str) -> str:
 
 # A job as one JSON object. A worker's event loop competes with the writer thread for the interpreter, so
 # what counts is the number of calls into SQLite: a whole batch is read as one value and decoded at once.
-JOB = f"json_object({', '.join(map(_pair, KEPT))})"
+# What few jobs have is left out of the others.
+_FEW = ("expires_at", "on_failure")
+_usual = ", ".join(_pair(column) for column in KEPT if column not in _FEW)
+JOB = f"""CASE WHEN coalesce({", ".join(_FEW)}) IS NULL THEN json_object({_usual})
+    ELSE json_object({_usual}, {", ".join(map(_pair, _FEW))}) END"""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -64,8 +68,8 @@ def new_row(job: NewJob, now: int) -> Row:
         job.parent,
         job.trace,
         job.webhook,
-        expiry(job.expires, now),
-        json_text(job.on_failure),
+        None if job.expires is None else expiry(job.expires, now),
+        None if job.on_failure is None else json_text(job.on_failure),
     )
 
 
