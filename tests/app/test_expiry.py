@@ -157,6 +157,11 @@ async def test_the_command_says_it_in_seconds_or_as_a_time(
     assert job.expires_at is not None
 
 
+async def test_a_job_whose_time_later_calls_move_does_not_expire(app: Unstuck) -> None:
+    with pytest.raises(ConfigError, match="debounce moves the time"):
+        await app.task(expires=60)(where).options(key="k", debounce=5).enqueue()
+
+
 async def test_a_wrong_time_is_one_line_and_exit_code_2(run: Command, harness: SQLiteHarness) -> None:
     answer = run("enqueue", "send", "--expires", "soon", store=harness.url)
 

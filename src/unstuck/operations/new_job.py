@@ -52,7 +52,9 @@ def job_of_slot(pattern: NewJob, schedule: str, slot: datetime) -> NewJob:
 
 
 def _can_start(pattern: NewJob) -> None:
-    """Refuse a job that expires before it is due."""
+    """Refuse a job that expires before it is due, or whose time is moved by later calls."""
+    if pattern.debounce is not None:
+        raise ConfigError("debounce moves the time of a job, and expires ends it: give one of them")
     expires, run_at, delay = pattern.expires, pattern.run_at, pattern.delay
     if isinstance(expires, datetime):
         never, times = run_at is not None and expires <= run_at, f"{expires} and run_at {run_at}"
