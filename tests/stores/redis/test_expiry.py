@@ -32,9 +32,11 @@ async def stored(harness: RedisHarness, queue: str = QUEUE) -> dict[str, Job]:
 async def test_node_does_not_run_what_a_reaper_has_failed_but_runs_what_it_takes_before(
     harness: RedisHarness, bull: Bull
 ) -> None:
-    await harness.store.enqueue([ours("late", expires=0.001), ours("plain")])
+    await harness.store.enqueue([ours("late", expires=60.0), ours("plain")])
+    await harness.age(61)
     await Reaper(harness.store).recover()
-    await harness.store.enqueue([ours("urgent", expires=0.001)])
+    await harness.store.enqueue([ours("urgent", expires=60.0)])
+    await harness.age(61)
 
     await bull.work(2)
 
@@ -47,7 +49,8 @@ async def test_node_does_not_run_what_a_reaper_has_failed_but_runs_what_it_takes
 
 @pytest.mark.node("expires")
 async def test_node_sees_what_waits_for_a_reaper_as_delayed(harness: RedisHarness, bull: Bull) -> None:
-    await harness.store.enqueue([ours("late", expires=0.001)])
+    await harness.store.enqueue([ours("late", expires=60.0)])
+    await harness.age(61)
     assert await harness.store.lease({QUEUE: Share(60.0, 1)}, 1, "w") == []
 
     assert (await bull.look())["counts"]["delayed"] == 1
