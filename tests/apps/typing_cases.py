@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, ParamSpec, TypeVar, assert_type
 
 from psycopg import AsyncConnection, Connection
 
-from unstuck import Call, Depends, Exponential, Handle, Retry, SyncHandle, Task, Unstuck
+from unstuck import Call, Depends, Exponential, Failure, Handle, Retry, SyncHandle, Task, Unstuck
 
 app = Unstuck("sqlite:///:memory:")
 
@@ -148,6 +149,26 @@ async def what_a_worker_fills_is_left_out() -> None:
     assert_type(await bill("ann", db=Session(), found=[], most=1, changes=Session()), float)
     assert_type(await rows.enqueue("a"), Handle[int])
     assert_type(await named.enqueue("ann", Session()), Handle[int])  # it asks for what has no default
+
+
+@app.task
+async def invoice(pages: int, *, urgent: bool = False) -> None: ...
+
+
+@app.task
+async def apologise(job_id: str, task: str, failure: Failure) -> None: ...
+
+
+@app.task(
+    queue="print", expires=timedelta(hours=1), on_success=invoice, on_failure=apologise.options(priority=9)
+)
+async def printed(text: str) -> int:
+    return len(text)
+
+
+async def a_task_with_followers_keeps_its_types() -> None:
+    assert_type(await printed.options(expires=60).enqueue("text"), Handle[int])
+    assert_type(await printed("text"), int)
 
 
 async def options_keep_the_types() -> None:

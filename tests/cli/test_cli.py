@@ -175,7 +175,7 @@ def test_reap_recovers_what_a_dead_worker_held(run: Command, tmp_path: Path) -> 
         run("enqueue", "send")
     asyncio.run(die_at_work())
 
-    told = {"recovered": 2, "requeued": 2, "failed": 0, "troubles": []}
+    told = {"recovered": 2, "requeued": 2, "failed": 0, "troubles": [], "expired": 0}
     assert said(run("reap", "--once", "--json")) == told
     assert run("reap", "--once").stdout == "recovered 0 jobs: 0 requeued, 0 failed\n"
 

@@ -8,7 +8,7 @@ from mypy import api
 from support.folders import APPS, ROOT
 
 WRONG = """
-from typing_cases import Letter, add, app, bill, embed, post, session, tell
+from typing_cases import Letter, add, apologise, app, bill, embed, invoice, post, session, tell
 from unstuck import Depends
 
 async def wrong() -> None:
@@ -37,6 +37,9 @@ async def wrong() -> None:
     post(Letter("ann"))                                 # unused-coroutine: must be used
     await embed("a")                                    # arg-type: incompatible type "str"; expected "list[str]"
     text = add(1, 2).upper()                            # attr-defined: "int" has no attribute "upper"
+    app.task(on_success=apologise)                      # arg-type: expected "OnSuccess | None"
+    app.task(on_failure=invoice)                        # arg-type: expected "OnFailure | None"
+    app.task(on_failure=post)                           # arg-type: expected "OnFailure | None"
     app.task(queue=5)                                   # call-overload: No overload variant of "task"
     def send(db: int = Depends(session)) -> None: ...   # assignment: default has type "Session", parameter has type "int"
     app.task(retry="3")                                 # call-overload: No overload variant of "task"

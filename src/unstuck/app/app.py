@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 from unstuck.app.call import Call
 from unstuck.app.dependencies import Depends, Function, Needs, name_of
 from unstuck.app.enqueueing import Enqueueing
+from unstuck.app.follow_ups import OnFailure, OnSuccess, after_failure, after_success
 from unstuck.app.handler import Handler
 from unstuck.app.hooks import (
     Lifespan,
@@ -276,6 +277,9 @@ class Unstuck(Enqueueing):
         isolate: bool = False,
         strict: bool = False,
         middleware: Sequence[Middleware] = (),
+        expires: Seconds | None = None,
+        on_success: OnSuccess | None = None,
+        on_failure: OnFailure | None = None,
         **options: Unpack[QueueOptions],
     ) -> Task[Any, Any]:
         tries = retry_policy(retry)
@@ -296,11 +300,12 @@ class Unstuck(Enqueueing):
             )
         must_agree(self.queues | {queue: policy})
         around = middleware_of(named, middleware)
+        then, otherwise = after_success(self, named, on_success), after_failure(self, named, on_failure)
         handler = Handler(
             function, named, batch=batch, isolate=isolate, stall=stall, strict=strict, errors=tries.errors
         )
-        task: Task[Any, Any] = TaskFunction(self, handler, queue, policy, tries, timeout)
-        handler.middlewares = around
+        task: Task[Any, Any] = TaskFunction(self, handler, queue, policy, tries, timeout, expires, otherwise)
+        handler.middlewares, handler.after_success = around, then
         self.queues[queue] = policy
         self.tasks[named] = task
         return task

@@ -18,7 +18,7 @@ from unstuck.app.payload import Arguments, Result
 from unstuck.config.checks import LONGEST_LEASE, number
 from unstuck.protocol.classify import TaskErrors
 from unstuck.protocol.errors import ConfigError, Permanent
-from unstuck.protocol.job import Job
+from unstuck.protocol.job import Job, Json, NewJob
 from unstuck.text.durations import Seconds
 from unstuck.text.phrases import counted
 
@@ -46,6 +46,7 @@ class Handler:
         self.task = task
         self.errors = errors
         self.middlewares: Sequence[Callable[..., Any]] = ()  # of this task alone
+        self.after_success: Callable[[Job, Json], NewJob] | None = None
         self.function = function
         if isclass(function):
             raise ConfigError(f"task {task!r} is a class: make a task of a function, which may use the class")

@@ -24,12 +24,13 @@ from msgspec import structs
 
 from unstuck.app import tracing
 from unstuck.app.call import Call
+from unstuck.app.follow_ups import OnFailure, OnSuccess, carried
 from unstuck.app.handle import Handle, SyncHandle
 from unstuck.app.handler import Handler
 from unstuck.app.hooks import Middleware
 from unstuck.app.shown import copies_of, like_its_function
 from unstuck.config.checks import LONGEST_LEASE, number, queue_name
-from unstuck.config.job_options import Options
+from unstuck.config.job_options import Options, expiry
 from unstuck.config.policy import Policy, Rate
 from unstuck.config.retry import Retry, retry_policy
 from unstuck.operations.new_job import new_job
@@ -69,7 +70,9 @@ class TaskOptions(QueueOptions, total=False):
     ``retry`` is a number of attempts or a :class:`Retry`. ``timeout`` bounds an attempt, ``stall`` the time between
     two progress updates (seconds). ``isolate`` runs each job in a process of its own. ``strict`` fails jobs of other
     systems that have arguments which the function does not take; otherwise these are ignored with a warning.
-    ``middleware`` runs around this task alone, inside of that of the app.
+    ``middleware`` runs around this task alone, inside of that of the app. ``expires``: a job that has not started so many
+    seconds after it was enqueued fails. ``on_success`` is a task that gets the result, ``on_failure`` one that gets id, task
+    and failure of a job that failed for good; their jobs are enqueued in the same step.
     """
 
     name: str | None
@@ -80,6 +83,9 @@ class TaskOptions(QueueOptions, total=False):
     isolate: bool
     strict: bool
     middleware: Sequence[Middleware]
+    expires: Seconds | None
+    on_success: OnSuccess | None
+    on_failure: OnFailure | None
 
 
 class Task(Generic[P, R]):
@@ -105,6 +111,8 @@ class Task(Generic[P, R]):
         policy: Policy,
         retry: Retry,
         timeout: Seconds | None = None,
+        expires: Seconds | None = None,
+        on_failure: Task[Any, Any] | None = None,
     ) -> None:
         update_wrapper(self, handler.function, updated=())
         self.app = app
@@ -121,7 +129,9 @@ class Task(Generic[P, R]):
             backoff=retry.backoff,
             lapse_backoff=policy.lapse_backoff,
             timeout=None if timeout is None else _timeout(timeout),
+            expires=expiry(expires),
         )
+        self._on_failure = on_failure
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, queue={self.queue!r})"
@@ -151,6 +161,7 @@ class Task(Generic[P, R]):
         queue: str | None = None,
         retry: Retry | int | None = None,
         timeout: Seconds | None = None,
+        expires: Seconds | datetime | None = None,
     ) -> Self:
         """The same task with other options: ``send.options(delay=60, priority=5).enqueue(…)``.
 
@@ -178,20 +189,28 @@ class Task(Generic[P, R]):
             delay=in_seconds(delay),
             run_at=run_at,
             lane=lane,
+            expires=expires,
         )
-        twin._pattern = structs.replace(pattern, **asdict(options))
+        twin._pattern = _with(pattern, options)
         return twin
+
+    def pattern(self) -> NewJob:
+        """What all jobs of this task have in common, and what follows their failure."""
+        if self._on_failure is None:
+            return self._pattern
+        follower = self._on_failure
+        return structs.replace(self._pattern, on_failure=carried(follower, follower.pattern()))
 
     @like_its_function(Call)
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The job that ``enqueue`` would make, for ``enqueue_many`` and ``then``. Arguments are checked here."""
         payload = self.handler.arguments.pack(args, kwargs)
-        return Call(new_job(self._pattern, payload, trace=tracing.current()), self.handler.result)
+        return Call(new_job(self.pattern(), payload, trace=tracing.current()), self.handler.result)
 
     def new_job(self, arguments: Mapping[str, Json], options: Options) -> NewJob:
         """The job that ``Jobs.enqueue_task`` adds, for arguments that came as JSON."""
         payload = self.handler.arguments.pack((), arguments)
-        pattern = structs.replace(self._pattern, **asdict(options))
+        pattern = _with(self.pattern(), options)
         return new_job(pattern, payload, trace=tracing.current())
 
     @like_its_function(Handle)
@@ -210,6 +229,14 @@ class Task(Generic[P, R]):
 def _under(pattern: NewJob, policy: Policy) -> NewJob:
     """A job under this policy of its queue."""
     return structs.replace(pattern, max_crashes=policy.max_crashes, lapse_backoff=policy.lapse_backoff)
+
+
+def _with(pattern: NewJob, options: Options) -> NewJob:
+    """A job with these options; without a time to expire at it has that of its task."""
+    facts = asdict(options)
+    if options.expires is None:
+        del facts["expires"]
+    return structs.replace(pattern, **facts)
 
 
 def _timeout(seconds: Seconds) -> float:

@@ -14,6 +14,7 @@ from unstuck.cli.output import json_option, plainly, print_json, print_text, sto
 from unstuck.config.checks import number, whole
 from unstuck.text.phrases import counted
 
+CANCELLED, EXPIRED = "cancelled", "expired"  # codes
 Change = Callable[[Jobs], Awaitable[int]]
 dry_run = click.option(
     "--dry-run", is_flag=True, help="Print how many jobs that would be, and change nothing."
@@ -29,8 +30,12 @@ yes = click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @plainly
 def retry(choice: Chosen, dry_run: bool, yes: bool, store: str | None, as_json: bool) -> None:
-    """Put finished jobs back into their queues, with fresh attempts: those named, or all dead letters that match."""
-    which = choice.filter(Status.FAILED, dead=not choice.ids)
+    """Put finished jobs back into their queues, with fresh attempts: those named, or all dead letters that match.
+
+    Cancelled and expired jobs are none: name their --code, cancelled or expired.
+    """
+    # Jobs that were cancelled or expired are no dead letters: only who names their code means them.
+    which = choice.filter(Status.FAILED, dead=not choice.ids and choice.code not in (EXPIRED, CANCELLED))
     _carry_out("retried", choice, which, lambda jobs: jobs.retry(which), dry_run, yes, store, as_json)
 
 

@@ -9,7 +9,7 @@ import click
 
 from unstuck import Enqueued, Jobs, PayloadError
 from unstuck.cli.apps import load_app
-from unstuck.cli.filters import instant, seconds
+from unstuck.cli.filters import instant, seconds, seconds_or_instant
 from unstuck.cli.output import (
     json_option,
     plainly,
@@ -45,6 +45,11 @@ from unstuck.operations.new_job import job_by_name
     "--delay", type=seconds, default=0.0, help="How long to wait before it may run: 90 or 90s, 15m, 2h, 7d"
 )
 @click.option("--run-at", help="When it may run: 2027-01-31T08:00:00+01:00")
+@click.option(
+    "--expires",
+    metavar="TIME",
+    help="Fail it with the code expired if it has not started by then: 90, 15m or 2027-01-31T08:00:00+01:00",
+)
 @click.option("--max-attempts", type=int, help="[default: 3, or the task's own with --app]")
 @store_option
 @json_option
@@ -61,6 +66,7 @@ def enqueue(
     priority: int,
     delay: float,
     run_at: str | None,
+    expires: str | None,
     max_attempts: int | None,
     store: str | None,
     as_json: bool,
@@ -76,6 +82,7 @@ def enqueue(
         priority=priority,
         delay=delay,
         run_at=instant(run_at),
+        expires=seconds_or_instant(expires, "--expires"),
     )
     known = load_app(app) if app else None
     # Made before the store is opened, because that creates it: wrong input must leave nothing behind.

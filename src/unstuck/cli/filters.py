@@ -121,6 +121,22 @@ def seconds(text: str) -> float:
         raise click.BadParameter(f"{error}, or a number of seconds") from None
 
 
+def seconds_or_instant(text: str | None, option: str) -> float | datetime | None:
+    """A length of time or a time, as the value of this option."""
+    if text is None:
+        return None
+    try:
+        return seconds(text)
+    except click.BadParameter:
+        pass
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{option} {text!r} is neither a length of time nor a time: write 90, 15m, 2h or 2027-01-31T08:00:00+01:00"
+        ) from None
+
+
 def instant(text: str | None) -> datetime | None:
     if text is None:
         return None

@@ -123,6 +123,7 @@ def explain(id: str, queue: str | None, store: str | None, as_json: bool) -> Non
         "lane": found.lane,
         "created": shown(found.created_at),
         "run at": shown(found.run_at),
+        "expires": shown(found.expires_at),
         "attempts": f"{found.spent} of {found.max_attempts}",
         "crashes": found.crashes if found.max_crashes is None else f"{found.crashes} of {found.max_crashes}",
         "owner": found.owner,

@@ -29,6 +29,7 @@ from unstuck.cli.settings import load as load_settings
 from unstuck.cli.work import metrics, metrics_option, on_signals
 from unstuck.config.checks import within_a_day
 from unstuck.config.policy import RECOVERY
+from unstuck.text.phrases import counted
 
 
 @click.command()
@@ -121,6 +122,8 @@ def _print(done: Recovered, *, as_json: bool) -> None:
         print_json(done)
     else:
         print_text(f"recovered {done.recovered} jobs: {done.requeued} requeued, {done.failed} failed")
+        if done.expired:
+            print_text(f"failed {counted(done.expired, 'job')} that expired before a worker started them")
         for trouble in done.troubles:
             click.echo(f"unstuck: {trouble}", err=True)
     if done.troubles:

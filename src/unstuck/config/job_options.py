@@ -1,4 +1,4 @@
-"""Options of one job: its key, how jobs of that key are spaced out, its priority, delay and lane."""
+"""Options of one job: its key, how jobs of that key are spaced out, its priority, times and lane."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from unstuck.config.checks import YEAR, job_key, lane_name, number, whole
 from unstuck.protocol.errors import ConfigError
-from unstuck.text.durations import Seconds
+from unstuck.text.durations import Seconds, in_seconds
 
 SHORTEST = 0.1  # seconds between jobs of a key
 EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
@@ -26,6 +26,7 @@ class JobOptions(TypedDict, total=False):
     delay: Seconds
     run_at: datetime | None
     lane: str | None
+    expires: Seconds | datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class Options:
     delay: float = 0.0
     run_at: datetime | None = None
     lane: str | None = None
+    expires: Seconds | datetime | None = None
 
     def __post_init__(self) -> None:
         if self.key is not None:
@@ -53,8 +55,9 @@ class Options:
             lane_name(self.lane)
         whole("priority", self.priority, 0, 9)
         number("delay", self.delay, 0.0, 10 * YEAR, "seconds: ten years")
+        object.__setattr__(self, "expires", expiry(self.expires))
         if self.run_at is not None:
-            _instant(self.run_at)
+            _instant("run_at", self.run_at, "run at once")
             if self.delay:
                 raise ConfigError("delay and run_at both set the time: give one of them")
 
@@ -72,13 +75,25 @@ class Options:
             raise ConfigError("debounce sets the time: leave delay and run_at out")
 
 
-def _instant(run_at: Any) -> None:
-    if not isinstance(run_at, datetime):
-        raise ConfigError(f"run_at {str(run_at)[:60]!r} is not a time: use a datetime with a time zone")
-    if run_at.tzinfo is None:
+def expiry(expires: Seconds | datetime | None) -> float | datetime | None:
+    """When a job expires: an instant as it is, a length of time in seconds."""
+    if expires is None:
+        return None
+    if isinstance(expires, datetime):
+        _instant("expires", expires, "let it wait for ever")
+        return expires
+    return number(
+        "expires", in_seconds(expires), 0.001, 10 * YEAR, "seconds: ten years, or a datetime with a time zone"
+    )
+
+
+def _instant(what: str, when: Any, otherwise: str) -> None:
+    if not isinstance(when, datetime):
+        raise ConfigError(f"{what} {str(when)[:60]!r} is not a time: use a datetime with a time zone")
+    if when.tzinfo is None:
         raise ConfigError(
-            f"run_at {run_at} has no time zone: add one, for example tzinfo=UTC, or +00:00 in a text"
+            f"{what} {when} has no time zone: add one, for example tzinfo=UTC, or +00:00 in a text"
         )
-    if not EARLIEST <= run_at < LATEST:
+    if not EARLIEST <= when < LATEST:
         allowed = f"from {EARLIEST:%Y} to {LATEST.year - 1}"
-        raise ConfigError(f"run_at {run_at} is out of range, {allowed}: leave it out to run at once")
+        raise ConfigError(f"{what} {when} is out of range, {allowed}: leave it out to {otherwise}")

@@ -26,6 +26,9 @@ async def explain(store: Store, job: Job) -> str:
     match job.status:
         case Status.COMPLETED:
             return f"It completed {ago(job.finished_at, now)}.{_taken(job)}"
+        case Status.FAILED if job.expired:
+            again = f"to run it all the same: {command('retry', job.id, queue=job.queue)}"
+            return f"It expired {ago(job.finished_at, now)}: no worker had started it. If it is still wanted, {again}{_taken(job)}"
         case Status.FAILED if job.cancelled:
             return f"It was cancelled {ago(job.finished_at, now)}.{_taken(job)}"
         case Status.FAILED:
@@ -87,6 +90,8 @@ async def _held(store: Store, job: Job, now: datetime) -> str:
     if left <= 0:
         return _overdue(job, -left, silent, workers)
     stage = f" (stage {job.stage})" if job.stage else ""
+    if job.can_expire:
+        return f"It expired before a worker started it, and {holder(job.owner)} is about to fail it."
     end = (
         "it runs again"
         if judge(job).ending is Ending.RETRIED
@@ -146,6 +151,8 @@ def _recovering(workers: Sequence[WorkerInfo]) -> bool:
 async def _waiting(store: Store, job: Job, now: datetime) -> str:
     if awaited := await _children(store, job):
         return awaited
+    if job.can_expire and job.expires_at is not None and job.expires_at <= now:
+        return await _too_late(store, job.expires_at, now)
     counts = next((of for of in await store.count(job.ref) if of.queue == job.queue), Counts(queue=job.queue))
     if counts.stopped:
         return f"Queue {job.queue!r} is {counts.stopped}. When that is fixed: {command('resume', job.queue)}"
@@ -177,6 +184,13 @@ async def _waiting(store: Store, job: Job, now: datetime) -> str:
             f"somebody else may hold a lock on it. Ask: unstuck doctor"
         )
     return f"It is the next of queue {job.queue!r} and waits for a free worker."
+
+
+async def _too_late(store: Store, expired: datetime, now: datetime) -> str:
+    text = f"It expired {ago(expired, now)}, so that no worker starts it"
+    if _recovering(alive((await store.fleet()).workers, now)):
+        return f"{text}; the next reaper will fail it."
+    return f"{text}, and nobody fails it: no worker that is alive recovers. Now: unstuck reap --once"
 
 
 async def _children(store: Store, job: Job) -> str:

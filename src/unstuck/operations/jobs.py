@@ -93,6 +93,7 @@ class Jobs(ScheduleChanges):
         delay: Seconds = 0.0,
         run_at: datetime | None = None,
         lane: str | None = None,
+        expires: Seconds | datetime | None = None,
     ) -> Enqueued:
         """Add one job of a task by its name, with arguments as JSON says them.
 
@@ -108,6 +109,7 @@ class Jobs(ScheduleChanges):
             delay=in_seconds(delay),
             run_at=run_at,
             lane=lane,
+            expires=expires,
         )
         job = job_by_name(self._tasks, task, arguments, options, queue=queue, retry=retry)
         [enqueued] = await self._store.enqueue([job])

@@ -34,7 +34,7 @@ log = logging.getLogger("unstuck.metrics")
 
 PATIENCE = 5.0  # seconds for the store to answer; Prometheus itself gives up after ten
 KINDS = ("pending", "delayed", "processing", "expired", "completed", "failed", "cancelled")
-OUTCOMES = ("completed", "failed", "retried", "released", "crashed", "cancelled")
+OUTCOMES = ("completed", "failed", "retried", "released", "crashed", "cancelled", "expired")
 REAPER = {
     "reaper.requeues": ("reaper_requeues", "Jobs whose lease ran out and that were requeued."),
     "reaper.failures": ("reaper_failures", "Jobs whose lease ran out and that were failed."),

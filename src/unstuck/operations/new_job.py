@@ -29,6 +29,8 @@ class RegisteredTask(Protocol):
 
 def new_job(pattern: NewJob, payload: Raw, *, trace: str | None = None) -> NewJob:
     """Complete a pattern, which has the task, its policy and the options of this job, with an id and the payload."""
+    if pattern.expires is not None:
+        _can_start(pattern)
     if pattern.key is None:
         return structs.replace(pattern, id=new_id(), payload=payload, trace=trace)
     return structs.replace(
@@ -47,6 +49,21 @@ def job_of_slot(pattern: NewJob, schedule: str, slot: datetime) -> NewJob:
     content = digest(pattern.task, json.encode(pattern.payload))
     # A slot that comes again, because the clock was put back, starts its finished job over.
     return structs.replace(pattern, key=key, id=keyed_id(pattern.queue, key), digest=content, again=True)
+
+
+def _can_start(pattern: NewJob) -> None:
+    """Refuse a job that expires before it is due, or whose time is moved by later calls."""
+    if pattern.debounce is not None:
+        raise ConfigError("debounce moves the time of a job, and expires ends it: give one of them")
+    expires, run_at, delay = pattern.expires, pattern.run_at, pattern.delay
+    if isinstance(expires, datetime):
+        never, times = run_at is not None and expires <= run_at, f"{expires} and run_at {run_at}"
+    else:
+        never, times = delay >= (expires or 0.0), f"{expires:g} s and delay {delay:g} s"
+    if never:
+        raise ConfigError(
+            f"expires is {times}: the job would expire before it is due, so let it expire later"
+        )
 
 
 def job_by_name(

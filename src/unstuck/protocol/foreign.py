@@ -76,6 +76,13 @@ class Parental(Protocol):
 
 
 @runtime_checkable
+class Adopting(Protocol):
+    """A store some of whose queues are tables that belong to others."""
+
+    def is_table(self, queue: str) -> bool: ...
+
+
+@runtime_checkable
 class ForeignTables(Protocol):
     """A place with tables that belong to others, whose leases are judged and ended in one step: its rows cannot be taken over."""
 

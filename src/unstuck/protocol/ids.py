@@ -10,6 +10,8 @@ import time
 from datetime import UTC, datetime
 from random import Random
 
+from unstuck.protocol.job import Lease
+
 # A generator of our own, because an application may seed the common one; and a fresh one after a fork,
 # because two processes that draw the same ids would take each other's jobs for duplicates.
 _chance = Random(os.urandom(32))  # noqa: S311 - unique, not secret
@@ -42,6 +44,11 @@ def slot_of(key: str | None) -> datetime | None:
             return None if slot.tzinfo is None else slot.astimezone(UTC)
         case _:
             return None
+
+
+def follow_up_id(kind: str, lease: Lease, queue: str, task: str) -> str:
+    """The id of the job that follows this outcome of a lease; the same for everybody who settles it."""
+    return keyed_id(queue, f"{kind}:{lease.queue}:{lease.id}:{lease.fence}:{task}")
 
 
 def digest(task: str, payload: bytes) -> str:

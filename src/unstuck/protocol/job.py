@@ -13,6 +13,7 @@ Json = Any  # what JSON can express: None, bool, int, float, str, and lists and 
 
 USUAL_ATTEMPTS = 3
 USUAL_BACKOFF = (1.0, 2.0, 4.0)  # seconds after the first attempt, the second, and all later ones
+EXPIRED = "expired"  # the code of a job that was not started in time
 JITTER = 0.2  # a backoff is lengthened by at most this share of itself, never shortened
 
 
@@ -34,7 +35,10 @@ class Category(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a lease ended. The row keeps the last one, so that a repeated settle is recognised."""
+    """How a lease ended. The row keeps the last one, so that a repeated settle is recognised.
+
+    A job that expired ends as cancelled, too: it failed, and is no dead letter.
+    """
 
     COMPLETED = "completed"
     RETRIED = "retried"
@@ -76,10 +80,32 @@ class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     at: datetime | None = None  # stamped by the store
 
 
+class FollowUp(Struct, frozen=True, kw_only=True, gc=False):
+    """A job to be made of a failure, as the job that may fail carries it.
+
+    ``names`` are the arguments of its task for the id, the task and the failure of that job.
+    """
+
+    queue: str
+    task: str
+    names: tuple[str, str, str]
+    priority: int = 0
+    delay: float = 0.0
+    max_attempts: int = USUAL_ATTEMPTS
+    max_crashes: int | None = None
+    backoff: tuple[float, ...] = USUAL_BACKOFF
+    lapse_backoff: tuple[float, ...] = ()
+    timeout: float | None = None
+    lane: str | None = None
+    expires: float | None = None
+    on_failure: FollowUp | None = None
+
+
 class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     """A job to be enqueued. Its ``id`` exists from birth, so enqueueing it again is harmless.
 
     ``debounce`` and ``throttle`` are seconds; a debounced job has the same ``delay``. See ``Leases.enqueue``.
+    ``expires`` is when it fails if it was not started before: seconds from now, or an instant.
     """
 
     queue: str
@@ -103,6 +129,8 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     parent: str | None = None
     trace: str | None = None
     webhook: str | None = None
+    expires: float | datetime | None = None
+    on_failure: FollowUp | None = None
 
     @property
     def interval(self) -> float:
@@ -163,6 +191,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     parent: str | None = None
     trace: str | None = None
     webhook: str | None = None
+    expires_at: datetime | None = None
+    on_failure: FollowUp | None = None
     foreign: bool = False
     jitter: float = JITTER
 
@@ -181,9 +211,20 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def cancelled(self) -> bool:
+        """Whether it was cancelled, or expired: it failed without being a dead letter."""
         return self.status is Status.FAILED and self.settled is Ending.CANCELLED
 
     @property
+    def expired(self) -> bool:
+        """Whether it failed because it had not started when its time was over."""
+        return self.cancelled and self.error is not None and self.error.code == EXPIRED
+
+    @property
+    def can_expire(self) -> bool:
+        """Whether it has a time by which it must start, and has not started: a lease that was given back is no start."""
+        return self.expires_at is not None and self.attempts == 0
+
+    @property
     def dead(self) -> bool:
-        """A dead letter: it failed for good, and was not cancelled."""
+        """A dead letter: it failed for good, and neither was cancelled nor expired."""
         return self.status is Status.FAILED and not self.cancelled

@@ -92,7 +92,8 @@ class Recovery(Struct, frozen=True, gc=False):
 class Reclaimed(NamedTuple):
     """Jobs as they were, but with the new fence; how many were given a lease; in how many seconds the next one ends.
 
-    ``next_end`` is of leases that have not ended yet, whatever ``blind`` forgives, and None without any.
+    ``next_end`` is of leases that have not ended yet, whatever ``blind`` forgives, and of jobs that will expire, and None
+    without any.
     """
 
     jobs: list[Job]

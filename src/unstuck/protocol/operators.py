@@ -38,7 +38,7 @@ class Counts(Struct, frozen=True, kw_only=True):
 
     ``waited`` is for how many seconds the next in line has been due, or a job that has no position there yet, if that is
     longer; None if none is due. ``paused`` and ``halted`` are the reasons: of a pause, which somebody asked for, and of a
-    halt after a CRITICAL error. Nothing is leased while there is either, and ``pause`` without a reason lifts both. ``totals`` counts all that was settled: each ending, ``crashed`` and
+    halt after a CRITICAL error. Nothing is leased while there is either, and ``pause`` without a reason lifts both. ``totals`` counts all that was settled: each ending, ``crashed``, the cancelled that ``expired``, and
     :func:`unstuck.stores.shared.events.reaped` once more. ``ahead`` counts the due jobs before the one that was asked about, up to
     :data:`unstuck.stores.shared.events.COUNTED_PLACES`; it is 0 for one that is not in line.
     """

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from unstuck.protocol.job import Ending, Failure, Json, Lease, NewJob, Status
+from unstuck.protocol.job import EXPIRED, Ending, Failure, Json, Lease, NewJob, Status
 
 
 class Settled(StrEnum):
@@ -75,11 +75,22 @@ def retried(
 
 
 def failed(
-    lease: Lease, failure: Failure, *, event: str = "failed", crashed: bool = False, halt: str = ""
+    lease: Lease,
+    failure: Failure,
+    *,
+    event: str = "failed",
+    crashed: bool = False,
+    halt: str = "",
+    then: tuple[NewJob, ...] = (),
 ) -> Outcome:
     return Outcome(
-        lease=lease, ending=Ending.FAILED, event=event, failure=failure, crashed=crashed, halt=halt
+        lease=lease, ending=Ending.FAILED, event=event, failure=failure, crashed=crashed, halt=halt, then=then
     )
+
+
+def expired(lease: Lease, failure: Failure, *, then: tuple[NewJob, ...] = ()) -> Outcome:
+    """Fail a job that was not started in time. It is no dead letter, and nothing alerts."""
+    return Outcome(lease=lease, ending=Ending.CANCELLED, event=EXPIRED, failure=failure, then=then)
 
 
 def released(lease: Lease, delay: float = 0.0, *, why: str = "", pause: str = "") -> Outcome:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unstuck.protocol.job import JITTER, Category, Failure, Job
-from unstuck.protocol.outcome import Outcome, Settled, failed, retried
+from unstuck.protocol.follow_ups import after_failure
+from unstuck.protocol.job import EXPIRED, JITTER, Category, Failure, Job
+from unstuck.protocol.outcome import Outcome, Settled, expired, failed, retried
 
 
 def fate(job: Job, failure: Failure, *, delay: float | None = None, jitter: float = 0.0) -> Outcome:
@@ -24,11 +25,16 @@ def fate(job: Job, failure: Failure, *, delay: float | None = None, jitter: floa
         )
     # An infrastructure failure that hit one job hits the next one, too: nothing of this queue runs until somebody has looked.
     halt = f"CRITICAL: {failure.message[:300]}" if failure.category is Category.CRITICAL else ""
-    return failed(job.lease, failure, halt=halt)
+    return failed(job.lease, failure, halt=halt, then=after_failure(job, failure))
 
 
 def judge(job: Job, of: str | None = None, cause: str = "", *, jitter: float = 0.0) -> Outcome:
-    """What becomes of a job whose lease ran out, or whose worker ``of`` died of ``cause``."""
+    """What becomes of a job whose lease ran out, whose worker ``of`` died of ``cause``, or that was not started in time.
+
+    Only reapers hold a job that was not started: if one died before it settled it, the next one comes to the same result.
+    """
+    if job.can_expire:
+        return expired_fate(job)
     failure = _silence(job) if of is None else _death(job, cause)
     return crash_fate(job, failure, seen=of is not None, jitter=jitter)
 
@@ -48,10 +54,18 @@ def crash_fate(job: Job, failure: Failure, *, seen: bool = False, jitter: float 
     over = job.attempts >= job.max_attempts if job.max_crashes is None else crashes >= job.max_crashes
     who = "crash" if seen else "reaper"
     if over:
-        return failed(job.lease, failure, event=f"{who}:failed({failure.code})", crashed=True)
+        then = after_failure(job, failure)
+        return failed(job.lease, failure, event=f"{who}:failed({failure.code})", crashed=True, then=then)
     which = job.attempts if job.max_crashes is None else crashes
     delay = backoff(job.lapse_backoff, which, jitter * JITTER)
     return retried(job.lease, failure, delay, event=f"{who}:requeued", crashed=True)
+
+
+def expired_fate(job: Job) -> Outcome:
+    """The outcome of a job that was not started in time."""
+    message = f"it was not started before {job.expires_at:%Y-%m-%d %H:%M:%S} UTC, when it expired"
+    failure = Failure(Category.PERMANENT, EXPIRED, message)
+    return expired(job.lease, failure, then=after_failure(job, failure))
 
 
 def parent_fate(job: Job, answer: Settled) -> Outcome:

@@ -67,7 +67,8 @@ class Leases(Protocol):
         :data:`~unstuck.stores.shared.heads.FEW`, a call that brings as many jobs as it may can leave out a queue that had
         none at the call before.
         Each goes to exactly one caller; it costs an attempt and gets a greater fence. ``started_at`` and
-        ``heartbeat_at`` are now, progress and stage empty.
+        ``heartbeat_at`` are now, progress and stage empty. A job that :attr:`~unstuck.protocol.job.Job.can_expire`, and whose
+        time is over, is not taken.
 
         The answer ends with the job that brings the payloads, as the store keeps them, to
         :data:`~unstuck.protocol.leases.ANSWER` bytes: fewer jobs than the limit do not mean that there are no more. A store
@@ -98,6 +99,9 @@ class Leases(Protocol):
 
     async def reclaim(self, recovery: Recovery) -> Reclaimed:
         """Take over leases, those first that have been silent longest, and as with ``lease`` no more than ``ANSWER`` allows.
+
+        Also take jobs that were not started in time (:attr:`~unstuck.protocol.job.Job.can_expire`), unless owners are named:
+        they are processing then, with the attempts and ``started_at`` that they have, and answered as they were.
 
         Attempts, progress and stage stay as they are. A job without a lease is given one, with the event
         ``reaper:adopted``; only if that runs out, too, is it taken over. If the clock was put back, so that the last
@@ -213,7 +217,7 @@ class Operators(Protocol):
     async def requeue(self, which: Filter, limit: int = 1000) -> int:
         """Make finished jobs pending again, those first that ended first: due now, counters at 0, the fence going on.
 
-        Start, end, result, progress and stage are emptied; the error, the last ending and its fence stay.
+        Start, end, result, progress, stage and ``expires_at`` are emptied; the error, the last ending and its fence stay.
         """
         ...
 

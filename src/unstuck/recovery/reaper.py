@@ -18,7 +18,7 @@ from unstuck.protocol.availability import Availability, Seen
 from unstuck.protocol.errors import ConfigError, StoreError
 from unstuck.protocol.foreign import ForeignTables, Judge, Reaped
 from unstuck.protocol.ids import process_id, reaper_of
-from unstuck.protocol.job import Ending, Job
+from unstuck.protocol.job import EXPIRED, Ending, Job
 from unstuck.protocol.leases import GRACE, Recovery
 from unstuck.protocol.outcome import Outcome, Settled
 from unstuck.protocol.retry import judge
@@ -278,6 +278,13 @@ class Reaper:
 
     def _log(self, done: Sequence[Outcome], dead: Mapping[str, str]) -> None:
         """Log each recovery; those that found nothing only once an interval."""
+        if late := [outcome for outcome in done if outcome.event == EXPIRED]:
+            log.info(
+                "failed %d jobs that were not started before they expired",
+                len(late),
+                extra={"expired": len(late), "jobIds": [outcome.lease.id for outcome in late]},
+            )
+            done = [outcome for outcome in done if outcome.event != EXPIRED]
         now = time.monotonic()
         if not done and (dead or now - self._logged < SOONEST * self._interval):
             return

@@ -20,8 +20,8 @@ from unstuck.app.payload import dropped, record
 from unstuck.config.checks import shown
 from unstuck.config.policy import Policy
 from unstuck.protocol.classify import Class, Refusal, classify, failure, unfit
-from unstuck.protocol.errors import Snooze
-from unstuck.protocol.job import Category, Failure, Job
+from unstuck.protocol.errors import PayloadError, Snooze
+from unstuck.protocol.job import Category, Failure, Job, NewJob
 from unstuck.protocol.outcome import Outcome, completed, released
 from unstuck.protocol.retry import fate, judge_child
 from unstuck.recovery.reports import log_failure
@@ -79,7 +79,7 @@ async def perform(handler: Handler | None, context: Context, policy: Policy, run
             raise
         # Whatever else a handler raises is the job's failure, not the worker's.
         return _judge(handler, context, error, policy, runtime)
-    return _completed(context, result, runtime)
+    return _completed(handler, context, result, runtime)
 
 
 async def perform_batch(
@@ -146,7 +146,7 @@ async def _together(
             ended[context.id] = _judge(handler, context, answer, policy, runtime, quiet=id(answer) in logged)
             logged.add(id(answer))
         else:
-            ended[context.id] = _completed(context, answer, runtime)
+            ended[context.id] = _completed(handler, context, answer, runtime)
     return ended
 
 
@@ -265,21 +265,29 @@ def _log_ignored(handler: Handler, context: Context) -> None:
         )
 
 
-def _completed(context: Context, result: Any, runtime: Runtime) -> Outcome:
+def _completed(handler: Handler, context: Context, result: Any, runtime: Runtime) -> Outcome:
     try:
         recorded = result if isinstance(result, msgspec.Raw) else record(result)
+        lost = dropped(recorded)
+        then = _follow_ups(handler, context, recorded, lost)
     except BaseException as error:  # noqa: BLE001 - a result runs code of its own when it is written down
         return _invalid(context, error, "invalid_result", runtime)
-    if lost := dropped(recorded):
+    if lost:
         facts = {"jobId": context.id, "queue": context.job.queue, "task": context.job.task}
         log.warning("job %s of task %s is completed, but %s", context.id, context.job.task, lost, extra=facts)
-    return completed(context.lease, recorded, then=_follow_ups(context))
+    return completed(context.lease, recorded, then=then)
 
 
-def _follow_ups(context: Context) -> tuple[Any, ...]:
-    if not context.follow_ups:
-        return ()
-    return tuple(msgspec.structs.replace(call.job, parent=context.job.id) for call in context.follow_ups)
+def _follow_ups(handler: Handler, context: Context, result: Any, lost: str) -> tuple[NewJob, ...]:
+    """What the handler added by ``then``, and the job of its task's ``on_success``; raises if that one does not take the result."""
+    then = tuple(msgspec.structs.replace(call.job, parent=context.job.id) for call in context.follow_ups)
+    if handler.after_success is None:
+        return then
+    if lost:
+        raise PayloadError(
+            f"{lost}, and on_success needs it: store the data elsewhere and return its address"
+        )
+    return (*then, handler.after_success(context.job, result))
 
 
 def _chance() -> float:

@@ -22,6 +22,7 @@ from unstuck.config.turns import Order, Queues, weights
 from unstuck.operations.health import HEARD_EVERY, WorkerHealth
 from unstuck.protocol.errors import ConfigError, StoreError, StoreUnavailable
 from unstuck.protocol.fleet import Health, WorkerInfo
+from unstuck.protocol.foreign import Adopting
 from unstuck.protocol.ids import process_id, reaper_of
 from unstuck.protocol.job import Category
 from unstuck.protocol.outcome import Outcome, released
@@ -208,6 +209,7 @@ class Worker:
             self._where = describe(self.app.url)
             # Before the lifespans: whatever becomes of them, there is a schema, and others can look at the store.
             self._store, away = await self._opened()
+            self._must_be_offered(self._store)
             await enter_lifespans(stack, self.app.lifespans)
             # A job of any task may be in any queue of the app.
             tasks = self.app.tasks.values()
@@ -279,6 +281,19 @@ class Worker:
                 log.warning("the store does not answer, will try again in %.1f s: %s", pause, error)
                 await asyncio.sleep(pause)
                 pause, away = min(2 * pause, LONGEST_PAUSE), True
+
+    def _must_be_offered(self, store: Store) -> None:
+        """Refuse options that ride on jobs where the jobs are rows of a table that somebody else's program adds."""
+        if not isinstance(store, Adopting):
+            return
+        for task in self.app.tasks.values():
+            pattern = task.pattern()
+            if store.is_table(task.queue) and (pattern.expires is not None or pattern.on_failure is not None):
+                which = "expires" if pattern.expires is not None else "on_failure"
+                raise ConfigError(
+                    f"task {task.name!r} has {which}, and its queue {task.queue!r} is a table: its rows do not carry that. "
+                    f"Leave {which} out, or give the task another queue"
+                )
 
     async def _announce(self) -> None:
         """Be known before the first lease: a process that finds our leases must be able to find out that we died."""

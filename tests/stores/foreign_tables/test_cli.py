@@ -56,7 +56,7 @@ async def test_reap_once_needs_no_right_but_to_read_update_and_notify(shop: Prod
         tmp_path, "reap", "--store", url, "--table", "jobs", "--table", "asr_jobs", "--once", "--json"
     )
 
-    assert said(answer) == {"recovered": 3, "requeued": 2, "failed": 1, "troubles": []}
+    assert said(answer) == {"recovered": 3, "requeued": 2, "failed": 1, "troubles": [], "expired": 0}
     assert [await shop.status(id_) for id_ in ids] == ["queued", "failed"]
     assert await shop.status(asr, "asr_jobs") == "queued"
     assert await shop.say("SELECT 1 FROM pg_namespace WHERE nspname = 'unstuck'") == []

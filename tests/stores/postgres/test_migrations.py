@@ -17,6 +17,8 @@ from support.waiting import until_async
 from unstuck import SchemaError, StoreError, open_store
 from unstuck.operations.verify import broken_rules
 from unstuck.protocol.job import Category
+from unstuck.protocol.leases import Recovery
+from unstuck.protocol.operators import Filter
 from unstuck.protocol.outcome import Settled, completed, failed
 from unstuck.protocol.store import Store
 from unstuck.stores.postgres import migrate as migrating
@@ -40,7 +42,7 @@ INSERT INTO {schema}.jobs (queue, id, task, payload, rank)
 SELECT 'q', 'many-' || n, 'task', 'null', now() FROM generate_series(1, 100000) AS n
 """
 INDEX = (
-    "-- concurrently\n-- 004: one more.\nCREATE INDEX CONCURRENTLY jobs_parent ON {schema}.jobs (parent);\n"
+    "-- concurrently\n-- 006: one more.\nCREATE INDEX CONCURRENTLY jobs_parent ON {schema}.jobs (parent);\n"
 )
 # What the release before halts had columns asks of this table.
 PAUSE = """
@@ -51,6 +53,21 @@ SET paused_at = coalesce(queues.paused_at, excluded.paused_at), paused_why = exc
 RESUME = "UPDATE {schema}.queues SET paused_at = NULL, paused_why = NULL WHERE name = %s AND paused_at IS NOT NULL RETURNING 1"
 QUEUES = "SELECT name, paused_why FROM {schema}.queues WHERE paused_at IS NOT NULL"
 LEASE = "SELECT name FROM {schema}.queues WHERE name = %s AND paused_at IS NULL FOR SHARE"
+# How it adds, leases and ends a job.
+ENQUEUE = """
+INSERT INTO {schema}.jobs (queue, id, task, payload, created_at, next_earliest_run_at, rank, max_attempts)
+VALUES ('q', 'theirs', 'task', 'null', now(), now(), now(), 3)
+"""
+TAKE = """
+UPDATE {schema}.jobs SET status = 'processing', rank = NULL, attempt_count = attempt_count + 1, fence = 5, locked_by = 'old',
+    lease_expires_at = now() + interval '1 hour'
+WHERE id = %s
+"""
+COMPLETE = """
+UPDATE {schema}.jobs SET status = 'completed', finished_at = now(), settled_fence = fence, settled = 'completed',
+    locked_by = NULL, lease_expires_at = NULL
+WHERE id = %s AND fence = 5
+"""
 WHY = "CRITICAL: the disk is broken"
 GRANTS = """
 CREATE ROLE plain LOGIN PASSWORD 'plain';
@@ -196,6 +213,24 @@ async def test_a_pause_by_the_previous_release_leaves_a_halt(previous: Previous)
     assert await stopped(store) == ("by hand", WHY)
 
 
+async def test_a_release_that_knows_no_expiry_works_beside_ours(previous: Previous) -> None:
+    """What it enqueues does not expire. What it takes late is its to end."""
+    store = previous.harness.store
+    await store.migrate()
+    await previous.ask(ENQUEUE)
+    [late] = await enqueued(store, expires=0.001)
+
+    await previous.ask(TAKE, late.id)
+    assert (await store.reclaim(Recovery("reaper", 10.0, 10))).jobs == []
+    found = {job.id: job for job in (await store.find(Filter())).jobs}
+    assert (found["theirs"].expires_at, found[late.id].attempts) == (None, 1)
+
+    [job] = await leased(store)
+    assert job.id == "theirs"
+    await previous.ask(COMPLETE, late.id)
+    assert await states(store) == {"processing": 1, "completed": 1}
+
+
 async def test_a_schema_that_is_not_migrated_yet_leads_to_init(previous: Previous) -> None:
     with pytest.raises(SchemaError, match=r"halted_.*unstuck init"):
         await previous.harness.store.count()
@@ -225,7 +260,7 @@ async def test_spacing_comes_to_a_schema_while_a_release_that_has_none_works_on_
     harness: PostgresHarness,
 ) -> None:
     known = dict(list(statements(*migrating.MIGRATIONS).items())[:3])
-    await harness.rows("DROP TABLE {schema}.spacing; DELETE FROM {schema}.migrations WHERE version = 4")
+    await harness.rows("DROP TABLE {schema}.spacing; DELETE FROM {schema}.migrations WHERE version >= 4")
     job = await one_leased(harness.store)
     with pytest.raises(SchemaError, match=r"spacing.*unstuck init"):
         await harness.store.enqueue([throttled()])
@@ -354,7 +389,7 @@ async def test_many_who_migrate_at_once_do_not_deadlock_with_a_concurrent_index(
     harness: PostgresHarness, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They wait for one of them, which must not wait for them in turn."""
-    files = statements(*migrating.MIGRATIONS) | {"005_parent": INDEX}
+    files = statements(*migrating.MIGRATIONS) | {"007_parent": INDEX}
     monkeypatch.setattr(migrating, "statements", lambda *_: files)
     stores = [harness.store.twin() for _ in range(6)]
 
@@ -381,13 +416,15 @@ async def test_many_who_migrate_at_once_do_not_deadlock_with_a_concurrent_index(
         (3,),
         (4,),
         (5,),
+        (6,),
+        (7,),
     ]
 
 
 async def test_a_plain_migration_that_cannot_get_its_lock_gives_up_before_others_pile_up(
     harness: PostgresHarness, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = statements(*migrating.MIGRATIONS) | {"004_more": "ALTER TABLE {schema}.jobs ADD COLUMN more text"}
+    files = statements(*migrating.MIGRATIONS) | {"007_more": "ALTER TABLE {schema}.jobs ADD COLUMN more text"}
     monkeypatch.setattr(migrating, "statements", lambda *_: files)
     monkeypatch.setattr(migrating, "LOCK_TIMEOUT", "200ms")
     async with session(postgres_server.url()) as reader:

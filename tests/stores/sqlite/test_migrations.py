@@ -8,6 +8,8 @@ import pytest
 
 from unstuck import SchemaError, open_store
 from unstuck.protocol.job import Category, Job, Status
+from unstuck.protocol.leases import Recovery
+from unstuck.protocol.operators import Filter
 from unstuck.protocol.outcome import Outcome, Settled, completed, failed
 from unstuck.protocol.store import Store
 from unstuck.stores.shared.statements import statements
@@ -23,6 +25,18 @@ ON CONFLICT (name) DO UPDATE SET paused_at = coalesce(paused_at, excluded.paused
 """
 RESUME = "UPDATE queue SET paused_at = NULL, paused_why = NULL WHERE name = :queue AND paused_at IS NOT NULL"
 QUEUES = "SELECT name, paused_why FROM queue WHERE paused_at IS NOT NULL"
+# How it adds, leases and ends a job.
+ENQUEUE = """
+INSERT INTO job (queue, id, task, payload, created_at, run_at, rank, max_attempts) VALUES ('q', 'theirs', 't', '1', 1, 1, 1, 3)
+"""
+LEASE = """
+UPDATE job SET status = 'processing', rank = NULL, attempts = attempts + 1, fence = 5, owner = 'old', lease_until = 1 << 42
+WHERE id = :id
+"""
+COMPLETE = """
+UPDATE job SET status = 'completed', finished_at = 9, settled_fence = fence, settled = 'completed', owner = NULL, lease_until = NULL
+WHERE id = :id AND fence = 5
+"""
 WHY = "CRITICAL: the disk is broken"
 
 
@@ -102,7 +116,7 @@ async def test_a_file_that_was_migrated_is_still_one_that_the_previous_release_o
     async with open_store(f"sqlite:///{file}") as store:
         await store.migrate()
         await store.migrate()
-        assert next(finding.what for finding in await store.checkup()) == "schema version 5"
+        assert next(finding.what for finding in await store.checkup()) == "schema version 6"
     async with open_store(f"sqlite:///{file.with_name('new.db')}") as store:
         await store.migrate()
         await enqueued(store)
@@ -110,7 +124,7 @@ async def test_a_file_that_was_migrated_is_still_one_that_the_previous_release_o
     for name in ("jobs.db", "new.db"):
         opened = apsw.Connection(str(file.with_name(name)))
         assert opened.pragma("user_version") == 2
-        assert list(opened.execute("SELECT max(version) FROM migration")) == [(5,)]
+        assert list(opened.execute("SELECT max(version) FROM migration")) == [(6,)]
         opened.close()
 
 
@@ -169,19 +183,22 @@ async def test_the_error_about_a_file_that_is_not_migrated_yet_names_the_next_st
         with pytest.raises(SchemaError, match=r"halted_at.*unstuck init"):
             await store.count()
         found = [finding for finding in await store.checkup() if finding.level == "warning"]
-        assert ("schema version 2 of 5", "run: unstuck init") in [(one.what, one.fix) for one in found]
+        assert ("schema version 2 of 6", "run: unstuck init") in [(one.what, one.fix) for one in found]
 
 
 async def test_records_come_to_a_file_while_a_release_that_has_none_works_on_it(file: Path) -> None:
     async with open_store(f"sqlite:///{file}") as store:
         await store.migrate()
-        opened = apsw.Connection(str(file))
-        opened.execute("DROP TABLE record; DROP TABLE spacing; DELETE FROM migration WHERE version > 3")
-        opened.close()
         job = await one_leased(store)
+        opened = apsw.Connection(str(file))
+        opened.execute(
+            "DROP TABLE record; DROP TABLE spacing; DELETE FROM migration WHERE version >= 4; DROP INDEX job_expires;"
+            "ALTER TABLE job DROP COLUMN expires_at; ALTER TABLE job DROP COLUMN on_failure"
+        )
+        opened.close()
         with pytest.raises(SchemaError, match=r"record.*unstuck init"):
             await store.keep("k", "n", 1)
-        assert "schema version 3 of 5" in [finding.what for finding in await store.checkup()]
+        assert "schema version 3 of 6" in [finding.what for finding in await store.checkup()]
 
         async with store.twin() as newer:
             await newer.migrate()
@@ -192,10 +209,13 @@ async def test_records_come_to_a_file_while_a_release_that_has_none_works_on_it(
 async def test_spacing_comes_to_a_file_while_a_release_that_has_none_works_on_it(file: Path) -> None:
     async with open_store(f"sqlite:///{file}") as store:
         await store.migrate()
-        opened = apsw.Connection(str(file))
-        opened.execute("DROP TABLE spacing; DELETE FROM migration WHERE version = 5")
-        opened.close()
         job = await one_leased(store)
+        opened = apsw.Connection(str(file))
+        opened.execute(
+            "DROP TABLE spacing; DELETE FROM migration WHERE version >= 5; DROP INDEX job_expires;"
+            "ALTER TABLE job DROP COLUMN expires_at; ALTER TABLE job DROP COLUMN on_failure"
+        )
+        opened.close()
         with pytest.raises(SchemaError, match=r"spacing.*unstuck init"):
             await store.enqueue([throttled()])
 
@@ -209,11 +229,29 @@ async def test_spacing_comes_to_a_file_while_a_release_that_has_none_works_on_it
         assert await states(store) == {"completed": 1, "pending": 1}
 
 
+async def test_a_release_that_knows_no_expiry_works_beside_ours(previous: Previous, file: Path) -> None:
+    """What it enqueues does not expire. What it takes late is its to end."""
+    async with open_store(f"sqlite:///{file}") as store:
+        await store.migrate()
+        previous.file.execute(ENQUEUE)
+        [late] = await enqueued(store, expires=0.001)
+
+        previous.file.execute(LEASE, {"id": late.id})
+        assert (await store.reclaim(Recovery("reaper", 10.0, 10))).jobs == []
+        found = {job.id: job for job in (await store.find(Filter())).jobs}
+        assert (found["theirs"].expires_at, found[late.id].attempts) == (None, 1)
+
+        [job] = await leased(store)
+        assert job.id == "theirs"
+        previous.file.execute(COMPLETE, {"id": late.id})
+        assert await states(store) == {"processing": 1, "completed": 1}
+
+
 async def test_a_newer_release_may_drop_an_index_that_ours_would_make_again(file: Path) -> None:
     async with open_store(f"sqlite:///{file}") as store:
         await store.migrate()
         newer = apsw.Connection(str(file))
-        newer.execute("INSERT INTO migration VALUES (6, '006_later', 1); DROP INDEX job_lane_running")
+        newer.execute("INSERT INTO migration VALUES (7, '007_later', 1); DROP INDEX job_lane_running")
         newer.close()
 
         await store.migrate()
@@ -221,7 +259,7 @@ async def test_a_newer_release_may_drop_an_index_that_ours_would_make_again(file
         await enqueued(store)
         [job] = await leased(store)
         assert job.status is Status.PROCESSING
-        assert next(finding.what for finding in await store.checkup()) == "schema version 6"
+        assert next(finding.what for finding in await store.checkup()) == "schema version 7"
         reading = apsw.Connection(str(file))
         made = list(reading.execute("SELECT name FROM sqlite_schema WHERE name = 'job_lane_running'"))
         reading.close()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from unstuck.protocol.errors import ConfigError
-from unstuck.protocol.job import Category, Failure, Job, NewJob, Ref, Status
+from unstuck.protocol.job import Category, Failure, FollowUp, Job, NewJob, Ref, Status
 from unstuck.protocol.leases import Beat
 from unstuck.protocol.operators import Event
 from unstuck.protocol.outcome import Outcome
@@ -30,6 +30,7 @@ _TIMES = {
     "processed_at": "finished_at",
     "lock_until": "lease_until",
     "heartbeat_at": "heartbeat_at",
+    "expires_at": "expires_at",
 }
 _TEXTS = ("payload", "progress", "result")
 # Nodes omit this policy because most jobs have it. It is part of the stored format: it stays, even if the default changes.
@@ -74,7 +75,7 @@ def new_row(job: NewJob, number: int, address: Neo4jAddress) -> Params:
         "lane": job.lane,
         "parent": job.parent,
         "trace": job.trace,
-        "policy": _policy(job.backoff, job.lapse_backoff, job.timeout, job.webhook),
+        "policy": _policy(job.backoff, job.lapse_backoff, job.timeout, job.webhook, job.on_failure),
     }
     facts |= {name: value for name, value in few.items() if value is not None}
     row: Params = {
@@ -83,7 +84,13 @@ def new_row(job: NewJob, number: int, address: Neo4jAddress) -> Params:
         "run_at": None if job.run_at is None else instant(job.run_at),
         "delay": milliseconds(job.delay),
         "facts": facts,
+        "expires": None,
+        "expires_at": None,
     }
+    if isinstance(job.expires, datetime):
+        row["expires_at"] = instant(job.expires)
+    elif job.expires is not None:
+        row["expires"] = milliseconds(job.expires)
     return row if uid is None else row | uid
 
 
@@ -104,9 +111,19 @@ def _embedded(job: NewJob, address: Neo4jAddress) -> Params | None:
 
 @lru_cache(1000)  # few policies, many jobs
 def _policy(
-    backoff: tuple[float, ...], lapse_backoff: tuple[float, ...], timeout: float | None, webhook: str | None
+    backoff: tuple[float, ...],
+    lapse_backoff: tuple[float, ...],
+    timeout: float | None,
+    webhook: str | None,
+    on_failure: FollowUp | None,
 ) -> str | None:
-    policy = {"backoff": backoff, "lapse_backoff": lapse_backoff, "timeout": timeout, "webhook": webhook}
+    policy = {
+        "backoff": backoff,
+        "lapse_backoff": lapse_backoff,
+        "timeout": timeout,
+        "webhook": webhook,
+        "on_failure": on_failure,
+    }
     text = _encode({name: value for name, value in policy.items() if value}).decode()
     return None if text == _encode(_USUAL).decode() else text
 

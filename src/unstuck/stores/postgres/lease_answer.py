@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from unstuck.protocol.job import Ending, Failure, Job, Json, Status
+from unstuck.protocol.job import Ending, Failure, FollowUp, Job, Json, Status
 from unstuck.protocol.leases import Share
 from unstuck.stores.postgres.rows import COLUMNS, UNREADABLE_BY, Read, json_text, read
 
@@ -31,6 +31,8 @@ class _Few(msgspec.Struct, gc=False):
     parent: str | None = None
     trace: str | None = None
     webhook: str | None = None
+    expires_at: datetime | None = None
+    on_failure: FollowUp | None = None
 
 
 class _Leased(msgspec.Struct, gc=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -115,7 +116,7 @@ def new_jobs(jobs: Sequence[NewJob]) -> Params:
     kinds: dict[Row, int] = {}
     kind = [kinds.setdefault(_kind(job), len(kinds) + 1) for job in jobs]
     return {
-        "kinds": json_text([dict(zip(_KIND, facts, strict=True)) for facts in kinds]),
+        "kinds": json_text([_expiring(dict(zip(_KIND, facts, strict=True))) for facts in kinds]),
         "kind": json_text(kind),
         "id": json_text([job.id for job in jobs]),
         "payload": json_text([job.payload for job in jobs]),
@@ -132,8 +133,21 @@ def new_jobs(jobs: Sequence[NewJob]) -> Params:
 
 _KIND = (
     "queue", "task", "priority", "max_attempts", "max_crashes", "backoff", "lapse_backoff", "timeout", "webhook",
+    "on_failure", "expires",
 )  # fmt: skip
 _kind = attrgetter(*_KIND)
+
+
+def over(jobs: Iterable[NewJob]) -> str:
+    """Jobs as enqueue_again.sql reads them."""
+    return json_text([_expiring(msgspec.structs.asdict(job)) for job in jobs])
+
+
+def _expiring(facts: Params) -> Params:
+    """Facts of a new job, with the seconds after which it expires or, in a column of its own, the instant."""
+    if isinstance(facts["expires"], datetime):
+        facts |= {"expires": None, "expires_at": facts["expires"]}
+    return facts
 
 
 def _column(values: list[Any]) -> str:

@@ -43,7 +43,7 @@ def enqueue(
         return [Enqueued(job.queue, job.id, created=True) for job in jobs]
     created = {Ref(*pair) for pair in rows.pairs(added)}
     if again := {Ref(job.queue, job.id): job for job in jobs if job.again and _ref(job) not in created}:
-        facts = {"jobs": json_text(list(again.values())), "all_events": address.all_events}
+        facts = {"jobs": rows.over(again.values()), "all_events": address.all_events}
         created |= {Ref(*row) for row in (yield Query("enqueue_again", facts))}
     rest = dict.fromkeys(_ref(job) for job in jobs)
     digests = {

@@ -150,7 +150,7 @@ class PostgresStore:
             self._looked_ahead = time.monotonic()
         [(adopted,)], [(lapsed, fences)], end = answers[:3]
         taken = rows.read_with_fences(lapsed, fences)
-        next_end = max(0.0, end[0][0]) if end else None
+        next_end = max(0.0, min(seconds for (seconds,) in end)) if end else None
         return Reclaimed(await self._readable(taken), adopted, next_end)
 
     async def take(self, bucket: str, wanted: int = 0, capacity: int = 0, interval: float = 0.0) -> Grant:

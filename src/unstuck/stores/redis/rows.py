@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from unstuck.protocol.job import Category, Ending, Failure, Job, NewJob, Ref, Status
+from unstuck.protocol.job import Category, Ending, Failure, FollowUp, Job, NewJob, Ref, Status
 from unstuck.protocol.leases import Beat, Recovery
 from unstuck.protocol.operators import Counts, Event, Filter
 from unstuck.protocol.outcome import Outcome
@@ -25,6 +25,7 @@ LARGEST = 2**53  # scripts cannot represent larger numbers exactly
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _failure = msgspec.json.Decoder(Failure).decode
+_follow_up = msgspec.json.Decoder(FollowUp).decode
 _policies = msgspec.json.Decoder(tuple[int, tuple[float, ...], tuple[float, ...]]).decode
 
 Row = Sequence[Any]
@@ -51,6 +52,7 @@ def new_job(job: NewJob, position: int) -> list[Any]:
     for name, value in (
         ("key", job.key), ("digest", job.digest), ("lane", job.lane), ("follows", job.parent), ("trace", job.trace),
         ("webhook", job.webhook), ("timeout", job.timeout), ("max_crashes", job.max_crashes),
+        ("on_failure", json_text(job.on_failure)),
     ):  # fmt: skip
         if value is not None:
             fields += [name, str(value)]
@@ -58,10 +60,18 @@ def new_job(job: NewJob, position: int) -> list[Any]:
     delay = milliseconds(job.delay)
     priority = bullmq_options.their_priority(job.priority)
     facts = [position, job.id, priority, delay, run_at, job.digest, job.again, job.lane, fields, job.task]
-    if job.key is None or not job.interval:  # most have no key, and that is quicker to see
+    if job.key is not None and job.interval:  # most have no key, and that is quicker to see
+        fields += ["deid", str(job.key)]
+        facts.append([job.key, milliseconds(job.interval), job.debounce is not None])
+    if job.expires is None:
         return facts
-    fields += ["deid", str(job.key)]
-    return [*facts, [job.key, milliseconds(job.interval), job.debounce is not None]]
+    facts += [None] * (11 - len(facts))
+    return [*facts, *_expiry(job.expires)]
+
+
+def _expiry(expires: float | datetime) -> tuple[int | None, int | None]:
+    """When a job expires: an instant, or milliseconds from now."""
+    return (instant(expires), None) if isinstance(expires, datetime) else (None, milliseconds(expires))
 
 
 @lru_cache(1000)  # few policies, many jobs
@@ -96,6 +106,8 @@ def job(queue: str, row: Row) -> Job:
         more["error"] = _error(facts)
     created = facts.get(b"timestamp", b"0")
     run_at = facts.get(b"run_at") or float(created) + float(facts.get(b"delay", 0))
+    # A reaper that took a job which was not started in time has not started it either.
+    started = state is Status.PROCESSING and b"expired" not in facts.get(b"leased", b"")
     stalls = 0
     if (policy := facts.get(b"policy")) is None:  # another system enqueued it, which counts stalls separately
         stalls = _whole(facts.get(b"stc", 0))
@@ -112,7 +124,7 @@ def job(queue: str, row: Row) -> Job:
         priority=_priority(facts.get(b"priority", b"0")),
         created_at=at(created),
         run_at=at(run_at),
-        attempts=_whole(facts.get(b"atm", 0)) + stalls + (state is Status.PROCESSING),
+        attempts=_whole(facts.get(b"atm", 0)) + stalls + started,
         fence=_whole(facts.get(b"fence", 0)),
         **more,
     )
@@ -297,4 +309,6 @@ _OPTIONAL: dict[bytes, tuple[str, Callable[[bytes], Any]]] = {
     b"stage": ("stage", _text),
     b"progress": ("progress", _decode),
     b"returnvalue": ("result", _decode),
+    b"expires_at": ("expires_at", at),
+    b"on_failure": ("on_failure", _follow_up),
 }

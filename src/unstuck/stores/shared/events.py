@@ -21,6 +21,7 @@ _COUNTED = {
     "reaper:requeued": "reaper.requeues",
     "reaper:failed": "reaper.failures",
     "crash:requeued": "crash.requeues",
+    "expired": "expired",
 }
 
 PROMOTE_AT_ONCE = 1000  # delayed jobs of a queue that get their rank with one lease
@@ -32,7 +33,7 @@ MOST_BROKEN = 100  # broken rules that one checkup reports
 
 
 def reaped(outcome: Outcome) -> str | None:
-    """The counter for the outcome of a lease that ran out, or of one whose holder was seen to die."""
+    """The counter for the outcome of a lease that ran out, of one whose holder was seen to die, or of a job that expired."""
     return _COUNTED.get(outcome.event.partition("(")[0])
 
 

@@ -30,6 +30,13 @@ def instant(when: datetime) -> int:
     return round(when.timestamp() * 1000)
 
 
+def expiry(expires: float | datetime | None, now: int) -> int | None:
+    """When a job expires that is enqueued now."""
+    if expires is None:
+        return None
+    return instant(expires) if isinstance(expires, datetime) else now + milliseconds(expires)
+
+
 def milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 

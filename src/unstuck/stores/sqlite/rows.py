@@ -11,12 +11,12 @@ from unstuck.protocol.job import Failure, Job, NewJob
 from unstuck.protocol.leases import Beat
 from unstuck.protocol.operators import Event
 from unstuck.protocol.outcome import Outcome
-from unstuck.stores.shared.values import KEPT, at, instant, json_text, milliseconds
+from unstuck.stores.shared.values import KEPT, at, expiry, instant, json_text, milliseconds
 from unstuck.stores.sqlite.writer import Row
 
 TABLE = "job"
-_TIMES = ("created_at", "run_at", "started_at", "finished_at", "lease_until", "heartbeat_at")
-_JSON = ("payload", "progress", "result", "error", "backoff", "lapse_backoff")
+_TIMES = ("created_at", "run_at", "started_at", "finished_at", "lease_until", "heartbeat_at", "expires_at")
+_JSON = ("payload", "progress", "result", "error", "backoff", "lapse_backoff", "on_failure")
 
 
 def _pair(column: str) -> str:
@@ -27,7 +27,11 @@ def _pair(column: str) -> str:
 
 # A job as one JSON object. A worker's event loop competes with the writer thread for the interpreter, so
 # what counts is the number of calls into SQLite: a whole batch is read as one value and decoded at once.
-JOB = f"json_object({', '.join(map(_pair, KEPT))})"
+# What few jobs have is left out of the others.
+_FEW = ("expires_at", "on_failure")
+_usual = ", ".join(_pair(column) for column in KEPT if column not in _FEW)
+JOB = f"""CASE WHEN coalesce({", ".join(_FEW)}) IS NULL THEN json_object({_usual})
+    ELSE json_object({_usual}, {", ".join(map(_pair, _FEW))}) END"""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -65,6 +69,8 @@ def new_row(job: NewJob, now: int) -> Row:
         job.parent,
         job.trace,
         job.webhook,
+        None if job.expires is None else expiry(job.expires, now),
+        None if job.on_failure is None else json_text(job.on_failure),
     )
 
 
@@ -75,7 +81,7 @@ def _steps(steps: tuple[float, ...]) -> str:
 
 NEW_COLUMNS = (
     "queue", "id", "task", "payload", "key", "digest", "priority", "now", "run_at", "rank", "max_attempts",
-    "max_crashes", "backoff", "lapse_backoff", "timeout", "lane", "parent", "trace", "webhook",
+    "max_crashes", "backoff", "lapse_backoff", "timeout", "lane", "parent", "trace", "webhook", "expires_at", "on_failure",
 )  # fmt: skip
 
 

@@ -111,9 +111,15 @@ def _line(tx: Transaction, queue: str, share: Share, limit: int) -> list[_Positi
     if share.per_lane is None:
         if share.only_new:
             return _new(tx, queue, limit, reach)
-        found = rows.line(tx.value("line", queue=queue, limit=limit))
+        found = rows.line(tx.value("line", queue=queue, now=tx.now, limit=limit))
         return [(rank, seq, seq, size) for rank, seq, size in found]
-    which = {"queue": queue, "limit": limit, "per_lane": share.per_lane, "only_new": share.only_new}
+    which = {
+        "queue": queue,
+        "now": tx.now,
+        "limit": limit,
+        "per_lane": share.per_lane,
+        "only_new": share.only_new,
+    }
     turns = rows.turns(tx.value("lanes", **which))
     # The ranks decide how many of this queue are leased among all queues; within the queue the turns decide which.
     ranks = sorted((rank, seq) for _, rank, seq, _ in turns)
@@ -125,7 +131,7 @@ def _new(tx: Transaction, queue: str, limit: int, reach: int) -> list[_Position]
     the last lease follow the payload, so the bytes of payload that are skipped are bounded, too."""
     found: list[_Position] = []
     bytes_ = 0
-    for rank, seq, size, new in tx.each("line_new", queue=queue, reach=reach):
+    for rank, seq, size, new in tx.each("line_new", queue=queue, now=tx.now, reach=reach):
         if new:
             found.append((rank, seq, seq, size))
         bytes_ += size
@@ -195,6 +201,7 @@ def reclaim(tx: Transaction, recovery: Recovery) -> Reclaimed:
             (then - milliseconds(span.since), then - milliseconds(span.until)) for span in recovery.blind
         ]
         found = tx.rows("lapsed", then=then, queues=wanted, blind=json_text(spans), limit=limit)
+        found += tx.rows("expired", now=tx.now, queues=wanted, limit=limit - len(found))
     lapsed = _read(tx, _fit(found))
     jobs = [_take_over(tx, job, recovery) for job in lapsed]
     [(end,)] = tx.rows("next_end", now=tx.now, queues=wanted)

@@ -56,7 +56,9 @@ class SQLiteWakeup:
                 if version == seen:
                     return version, None
                 names = self._with_work(connection, wanted)
-                [found] = connection.execute(self._work, {"queues": json_text(list(names))})
+                [found] = connection.execute(
+                    self._work, {"queues": json_text(list(names)), "now": round(time.time() * 1000)}
+                )
             except apsw.BusyError:  # another process recovers the file after a crash: look again
                 return NEVER, None
             return version, found

@@ -23,6 +23,8 @@ from unstuck.testing.conformance.cancelling import *
 from unstuck.testing.conformance.crowds import *
 from unstuck.testing.conformance.enqueue import *
 from unstuck.testing.conformance.events import *
+from unstuck.testing.conformance.expiry import *
+from unstuck.testing.conformance.expiry_races import *
 from unstuck.testing.conformance.finished import *
 from unstuck.testing.conformance.forks import *
 from unstuck.testing.conformance.halt import *
@@ -34,6 +36,7 @@ from unstuck.testing.conformance.limits import *
 from unstuck.testing.conformance.listing import *
 from unstuck.testing.conformance.looking import *
 from unstuck.testing.conformance.machine import *
+from unstuck.testing.conformance.on_failure import *
 from unstuck.testing.conformance.only_new import *
 from unstuck.testing.conformance.operate import *
 from unstuck.testing.conformance.priority import *

@@ -24,7 +24,7 @@ from unstuck.protocol.ids import new_id
 from unstuck.protocol.job import Lease, Ref
 from unstuck.protocol.leases import Beat, Recovery, Share
 from unstuck.protocol.operators import Filter
-from unstuck.protocol.outcome import Outcome, completed, failed, released, retried
+from unstuck.protocol.outcome import Outcome, completed, expired, failed, released, retried
 from unstuck.stores.shared.heads import FEW
 from unstuck.testing.conformance.given import counts, new, trouble
 from unstuck.testing.conformance.reference import Model
@@ -38,9 +38,20 @@ LEASE = 6.5 * STEP
 HOLD = 3.5 * STEP
 DELAYS = (0.0, 0.0, 0.0, 2.5 * STEP, 9.5 * STEP)
 INTERVALS = (2.5 * STEP, 9.5 * STEP)
+EXPIRES = (None, None, None, 1.5 * STEP, 5.5 * STEP)
 PASSING = (STEP, 4 * STEP, 10 * STEP, 10 * STEP)
 EXAMPLES = int(os.environ.get("UNSTUCK_EXAMPLES", "60"))
-ENDINGS = ("completed", "failed", "retried", "crashed", "released", "released", "exhausted", "halted")
+ENDINGS = (
+    "completed",
+    "failed",
+    "expired",
+    "retried",
+    "crashed",
+    "released",
+    "released",
+    "exhausted",
+    "halted",
+)
 OPERATIONS = ("cancel", "requeue", "requeue", "delete", "pause", "resume", "resume")
 STEPS = (
     *("enqueue",) * 3,
@@ -84,6 +95,7 @@ class StoreMachine(RuleBasedStateMachine):
     def enqueue(self, draw: Draw) -> None:
         again, delay = draw(st.booleans()), draw(st.sampled_from(DELAYS))
         facts = {"priority": draw(st.sampled_from([0, 0, 1, 9])), "lane": draw(st.sampled_from(LANES))}
+        facts["expires"] = draw(st.sampled_from(EXPIRES))
         jobs = [
             new(self.queue, key=key, again=again and key is not None, delay=delay, **facts)
             for key in draw(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=4))
@@ -220,6 +232,8 @@ def _ending(lease: Lease, kind: str, delay: float) -> Outcome:
             return completed(lease)
         case "failed":
             return failed(lease, trouble())
+        case "expired":
+            return expired(lease, trouble())
         case "retried":
             return retried(lease, trouble(), delay)
         case "crashed":

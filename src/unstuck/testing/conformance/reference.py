@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from unstuck.protocol.job import Ending, Lease, NewJob, Status
 from unstuck.protocol.leases import Share, Verdict
@@ -24,6 +26,7 @@ class Row:
     owner: str | None = None
     lease_until: float = 0.0
     settled: tuple[int, Ending] | None = None
+    expires_at: float = math.inf
 
     def before(self, other: Row) -> bool:
         """Whether it goes first on every store: as urgent and due before, or more urgent and not due later.
@@ -76,7 +79,7 @@ class Model:
     def enqueue(self, job: NewJob) -> bool:
         row = self.rows.get(job.id)
         if row is None:
-            self.rows[job.id] = Row(job, self.now + job.delay)
+            self.rows[job.id] = Row(job, self.now + job.delay, expires_at=self._expiry(job))
             return True
         if not job.again or not self._finished(row):
             return False
@@ -87,7 +90,15 @@ class Model:
             0,
             0,
         )
+        row.expires_at = self._expiry(job)
         return True
+
+    def _expiry(self, job: NewJob) -> float:
+        return math.inf if job.expires is None else self.now + cast(float, job.expires)
+
+    def late(self, row: Row) -> bool:
+        """Whether it waits and was not started in time."""
+        return row.status is Status.PENDING and row.attempts == 0 and row.expires_at <= self.now
 
     def tick(self, schedule: str, slot: float, jobs: Sequence[NewJob]) -> bool:
         if schedule in self.slots and slot <= self.slots[schedule]:
@@ -100,7 +111,11 @@ class Model:
     def due(self) -> list[Row]:
         if self.paused is not None or self.halted is not None:
             return []
-        return [row for row in self.rows.values() if row.status is Status.PENDING and row.run_at <= self.now]
+        return [
+            row
+            for row in self.rows.values()
+            if row.status is Status.PENDING and row.run_at <= self.now and not self.late(row)
+        ]
 
     def running(self) -> Counter[str | None]:
         """How many jobs of each lane are being processed."""
@@ -158,8 +173,8 @@ class Model:
             same = row.settled == (outcome.lease.fence, outcome.ending)
             return Settled.REPEATED if same else Settled.LOST
         row.status = outcome.status
-        row.attempts -= outcome.refund
-        row.crashes += outcome.crashed
+        row.attempts = max(0, row.attempts - outcome.refund)
+        row.crashes += outcome.crashed and row.attempts > 0
         if outcome.delay:
             row.run_at = self.now + outcome.delay
         row.settled = (row.fence, outcome.ending)
@@ -177,11 +192,12 @@ class Model:
         return {
             id_
             for id_, row in self.rows.items()
-            if row.status is Status.PROCESSING and row.lease_until < self.now
+            if (row.status is Status.PROCESSING and row.lease_until < self.now) or self.late(row)
         }
 
     def reclaim(self, lease: Lease, owner: str, seconds: float) -> None:
         assert lease.id in self.lapsed(), "a live lease was taken over"
+        self.rows[lease.id].status = Status.PROCESSING
         self._grant(self.rows[lease.id], lease, owner, seconds)
 
     def cancel(self, id_: str) -> bool:
@@ -196,6 +212,7 @@ class Model:
         if not self._finished(row):
             return False
         row.status, row.run_at, row.attempts, row.crashes = Status.PENDING, self.now, 0, 0
+        row.expires_at = math.inf
         return True
 
     def delete(self, id_: str) -> bool:

@@ -21,7 +21,7 @@ local function shift_hash(key)
 end
 
 local function shift_job(key)
-    local times = {'timestamp', 'processedOn', 'finishedOn', 'run_at', 'heartbeat_at', 'error_at'}
+    local times = {'timestamp', 'processedOn', 'finishedOn', 'run_at', 'heartbeat_at', 'error_at', 'expires_at'}
     for place, value in ipairs(redis.call('HMGET', key, unpack(times))) do
         if value then
             redis.call('HSET', key, times[place], whole(value - by))
@@ -41,7 +41,7 @@ for place = 3, #ARGV do
         shift_job(base .. id)
     end
     shift_set(base .. 'delayed', by * 4096)
-    for _, set in ipairs({'completed', 'failed', 'unstuck:leases'}) do
+    for _, set in ipairs({'completed', 'failed', 'unstuck:leases', 'unstuck:expires'}) do
         shift_set(base .. set, by)
     end
     for _, key in ipairs(redis.call('KEYS', base .. 'de:*')) do

@@ -75,6 +75,7 @@ _TIMES = {
         "processed_at",
         "lock_until",
         "heartbeat_at",
+        "expires_at",
     ],
     "Event": ["at"],
     "Worker": ["started_at", "seen_at"],

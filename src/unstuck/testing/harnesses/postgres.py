@@ -17,6 +17,7 @@ _TIMES = {
         "finished_at",
         "lease_expires_at",
         "last_heartbeat_at",
+        "expires_at",
     ],
     "job_events": ["at"],
     "workers": ["started_at", "seen_at"],

@@ -11,7 +11,16 @@ from unstuck.protocol.job import Ref
 from unstuck.testing.harnesses.harness import Clients
 
 _TIMES = {
-    "job": ["created_at", "run_at", "rank", "started_at", "finished_at", "lease_until", "heartbeat_at"],
+    "job": [
+        "created_at",
+        "run_at",
+        "rank",
+        "started_at",
+        "finished_at",
+        "lease_until",
+        "heartbeat_at",
+        "expires_at",
+    ],
     "event": ["at"],
     "worker": ["started_at", "seen_at"],
     "token": ["free_at"],

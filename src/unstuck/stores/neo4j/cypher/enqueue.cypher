@@ -9,5 +9,6 @@ ON CREATE SET j += row.facts, j += {
   created_at: now, run_at: run_at, seq: first + row.number, born: $call,
   rank: CASE WHEN run_at <= now THEN run_at - 60000 * row.facts.priority END,
   due_at: CASE WHEN run_at > now THEN run_at END
-}
+}, j += CASE WHEN row.expires IS NULL AND row.expires_at IS NULL THEN {}
+  ELSE {expires_at: coalesce(row.expires_at, now + row.expires)} END
 RETURN collect([row.number, j.id, coalesce(j.born = $call, false), j.digest]) AS answer

@@ -13,10 +13,10 @@ WITH j, row, now, first, run_at, coalesce(j.fence, 0) AS fence
 SET j += {
   key: null, digest: null, max_crashes: null, lane: null, parent: null, trace: null, started_at: null,
   processed_at: null, stage: null, progress: null, result: null, failure: null, error: null, error_category: null,
-  error_code: null, error_at: null
+  error_code: null, error_at: null, policy: null
 }, j += row.facts, j += {
   fence: fence, created_at: now, run_at: run_at, seq: first + row.number, born: $call,
   rank: CASE WHEN run_at <= now THEN run_at - 60000 * row.facts.priority END,
-  due_at: CASE WHEN run_at > now THEN run_at END
+  due_at: CASE WHEN run_at > now THEN run_at END, expires_at: coalesce(row.expires_at, now + row.expires)
 }
 RETURN collect(row.number) AS answer

@@ -5,6 +5,7 @@ CALL (share) {
   MATCH (c:{label})
   USING INDEX SEEK c:{label}(queue, rank, seq)
   WHERE c.queue = share.queue AND c.rank IS NOT NULL AND c.seq IS NOT NULL AND c.status = 'pending'
+    AND {in_time}
   WITH c, share ORDER BY c.queue, c.rank, c.seq
   WITH c.lane AS lane, collect([c.rank, c.seq, c.id, CASE WHEN share.only_new THEN c.settled END]) AS found
   RETURN collect([lane, found]) AS heads

@@ -14,6 +14,7 @@ CALL (share) {
   MATCH (c:{label})
   USING INDEX SEEK c:{label}(queue, rank, seq)
   WHERE c.queue = share.queue AND c.rank IS NOT NULL AND c.seq IS NOT NULL AND c.status = 'pending'
+    AND {in_time}
   WITH c, share ORDER BY c.queue, c.rank, c.seq LIMIT $reach
   WITH c, share WHERE NOT share.only_new OR c.settled IS NULL
   WITH c ORDER BY c.queue, c.rank, c.seq LIMIT $limit

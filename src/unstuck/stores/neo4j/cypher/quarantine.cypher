@@ -10,7 +10,7 @@ CALL () {
     started_at: now, fence: now, settled_fence: now, settled: 'failed', failure: $failure, error: $error,
     error_category: $error_category, error_code: $error_code, error_at: now, payload: $payload, task: $task,
     stage: null, progress: null, result: null, key: null, digest: null, lane: null, parent: null, trace: null,
-    policy: null, priority: 0, crashes: 0, attempts: 1, max_attempts: 1, max_crashes: null, run_at: now, created_at: now
+    policy: null, expires_at: null, priority: 0, crashes: 0, attempts: 1, max_attempts: 1, max_crashes: null, run_at: now, created_at: now
   }
   RETURN collect({type: 'quarantined', queue: j.queue, address: j.id, details: $details}) AS logged
 }

@@ -10,8 +10,8 @@ WITH one.c AS j, one.row AS row, now
 WHERE j.status = 'processing' AND j.fence = row.fence
 SET j += {
   status: row.status,
-  attempts: j.attempts - row.refund,
-  crashes: coalesce(j.crashes, 0) + row.crashed,
+  attempts: CASE WHEN j.attempts > 0 THEN j.attempts - row.refund ELSE 0 END,
+  crashes: coalesce(j.crashes, 0) + CASE WHEN j.attempts > 0 THEN row.crashed ELSE 0 END,
   run_at: CASE WHEN row.delay > 0 THEN now + row.delay ELSE j.run_at END,
   rank: CASE WHEN row.status = 'pending' AND row.delay = 0 THEN j.run_at - 60000 * {priority} END,
   due_at: CASE WHEN row.status = 'pending' AND row.delay > 0 THEN now + row.delay END,

@@ -7,6 +7,7 @@ CALL (name) {
   MATCH (c:{label})
   USING INDEX SEEK c:{label}(queue, rank, seq)
   WHERE c.queue = name AND c.rank IS NOT NULL AND c.seq IS NOT NULL AND c.status = 'pending'
+    AND {in_time}
   WITH c LIMIT 1
   RETURN count(c) AS ready
 }

@@ -46,6 +46,9 @@ class AdoptingStore(PostgresStore):
         self._layouts = {layout.table: layout for layout in address.layouts}
         self._known: dict[str, Table] = {}
 
+    def is_table(self, queue: str) -> bool:
+        return queue in self._layouts
+
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         self._refuse(jobs)
         return await super().enqueue(jobs)

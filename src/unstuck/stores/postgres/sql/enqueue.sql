@@ -5,10 +5,12 @@ kind AS (
     SELECT * FROM ROWS FROM (
         json_to_recordset(%(kinds)s::json) AS (
             queue text, task text, priority smallint, max_attempts integer, max_crashes integer,
-            backoff json, lapse_backoff json, timeout double precision, webhook text
+            backoff json, lapse_backoff json, timeout double precision, webhook text, on_failure json,
+            expires double precision, expires_at timestamptz
         )
     ) WITH ORDINALITY AS kind (
-        queue, task, priority, max_attempts, max_crashes, backoff, lapse_backoff, timeout, webhook, number
+        queue, task, priority, max_attempts, max_crashes, backoff, lapse_backoff, timeout, webhook, on_failure, expires,
+        expires_at, number
     )
 ),
 new AS (
@@ -24,13 +26,15 @@ new AS (
 added AS (
     INSERT INTO {schema}.jobs (
         queue, id, task, payload, key, digest, priority, created_at, next_earliest_run_at, rank,
-        max_attempts, max_crashes, backoff, lapse_backoff, timeout, lane, parent, trace, webhook
+        max_attempts, max_crashes, backoff, lapse_backoff, timeout, lane, parent, trace, webhook,
+        expires_at, on_failure
     )
     SELECT
         kind.queue, new.id, kind.task, new.payload, new.key, new.digest, kind.priority, clock.now, new.due,
         CASE WHEN new.due <= clock.now THEN new.due - make_interval(mins => kind.priority) END,
         kind.max_attempts, kind.max_crashes, kind.backoff, kind.lapse_backoff, kind.timeout,
-        new.lane, new.parent, new.trace, kind.webhook
+        new.lane, new.parent, new.trace, kind.webhook,
+        coalesce(kind.expires_at, clock.now + make_interval(secs => kind.expires)), kind.on_failure
     FROM clock, new JOIN kind ON kind.number = new.kind::integer
     ORDER BY new.place
     ON CONFLICT (id, queue) DO NOTHING

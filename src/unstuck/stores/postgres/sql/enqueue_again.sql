@@ -6,7 +6,8 @@ WITH new AS (
     FROM json_to_recordset(%(jobs)s::json) AS new (
         queue text, id text, task text, payload json, digest text, priority smallint, run_at timestamptz,
         delay double precision, max_attempts integer, max_crashes integer, backoff json,
-        lapse_backoff json, timeout double precision, lane text, parent text, trace text, webhook text
+        lapse_backoff json, timeout double precision, lane text, parent text, trace text, webhook text,
+        on_failure json, expires double precision, expires_at timestamptz
     )
 ),
 over AS MATERIALIZED (
@@ -24,7 +25,8 @@ added AS (
         started_at = NULL, finished_at = NULL, attempt_count = 0, max_attempts = over.max_attempts, crashes = 0,
         max_crashes = over.max_crashes, stage = NULL, progress = NULL, result = NULL, error = NULL, fail_code = NULL,
         fail_reason = NULL, backoff = over.backoff, lapse_backoff = over.lapse_backoff, timeout = over.timeout,
-        lane = over.lane, parent = over.parent, trace = over.trace, webhook = over.webhook
+        lane = over.lane, parent = over.parent, trace = over.trace, webhook = over.webhook,
+        expires_at = coalesce(over.expires_at, over.now + make_interval(secs => over.expires)), on_failure = over.on_failure
     FROM over WHERE jobs.id = over.id AND jobs.queue = over.queue
     RETURNING jobs.queue, jobs.id
 ),

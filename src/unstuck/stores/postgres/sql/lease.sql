@@ -25,7 +25,7 @@ room AS MATERIALIZED (
         coalesce(beyond.rank, 'infinity') AS end_rank, coalesce(beyond.seq, 0) AS end_seq
     FROM open LEFT JOIN LATERAL (
         SELECT rank, seq FROM {schema}.jobs
-        WHERE open.only_new AND jobs.queue = open.queue AND rank IS NOT NULL
+        WHERE open.only_new AND jobs.queue = open.queue AND rank IS NOT NULL AND {in_time}
         ORDER BY rank, seq
         OFFSET least(open.most + %(passed_by)s, open.free) LIMIT 1
     ) AS beyond ON true
@@ -39,7 +39,7 @@ front AS MATERIALIZED (
     SELECT line.*, quota.length{turns} FROM quota CROSS JOIN LATERAL (
         SELECT ctid AS at, seq, rank, {size} AS size FROM {schema}.jobs
         WHERE jobs.queue = quota.queue AND rank IS NOT NULL AND (rank, seq) < (quota.end_rank, quota.end_seq)
-            AND (jobs.settled IS NULL OR NOT quota.only_new)
+            AND (jobs.settled IS NULL OR NOT quota.only_new) AND {in_time}
         ORDER BY rank, seq
         LIMIT quota.most
         FOR UPDATE SKIP LOCKED
@@ -64,6 +64,7 @@ leased AS (
         locked_by = %(owner)s, lease_expires_at = clock.now + head.length,
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
     FROM head, clock WHERE jobs.ctid = head.at
+        AND (jobs.expires_at IS NULL OR jobs.expires_at > clock.now OR jobs.attempt_count > 0)
     RETURNING {row}, {stands}head.rank AS place, head.seq AS place_seq
 ),
 {answer}

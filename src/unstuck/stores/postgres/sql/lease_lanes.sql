@@ -54,6 +54,7 @@ turns AS (
         SELECT rank, seq, row_number() OVER (ORDER BY rank, seq) - 1 AS behind FROM (
             SELECT rank, seq FROM {schema}.jobs
             WHERE jobs.queue = busy.queue AND jobs.lane = busy.name AND jobs.lane IS NOT NULL AND rank IS NOT NULL
+                AND {in_time}
             ORDER BY rank, seq
             LIMIT least(busy.most, greatest(0, busy.per_lane - busy.running))
         ) AS first
@@ -62,6 +63,7 @@ turns AS (
     SELECT room.queue, 0, line.rank, line.seq FROM room CROSS JOIN LATERAL (
         SELECT rank, seq FROM {schema}.jobs
         WHERE jobs.queue = room.queue AND rank IS NOT NULL AND (room.per_lane IS NULL OR jobs.lane IS NULL)
+            AND {in_time}
         ORDER BY rank, seq
         LIMIT room.reach
     ) AS line
@@ -117,6 +119,7 @@ leased AS (
         last_heartbeat_at = clock.now, started_at = clock.now, stage = NULL, progress = NULL
     FROM clock, head JOIN room USING (queue)
     WHERE jobs.id = head.id AND jobs.queue = head.queue
+        AND (jobs.expires_at IS NULL OR jobs.expires_at > clock.now OR jobs.attempt_count > 0)
     RETURNING {row}, head.stands, head.place, head.place_seq
 ),
 {answer}

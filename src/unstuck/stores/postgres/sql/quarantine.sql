@@ -5,7 +5,7 @@ WITH aside AS (
         status = 'failed', rank = NULL, locked_by = NULL, lease_expires_at = NULL, last_heartbeat_at = NULL,
         finished_at = clock_timestamp(), started_at = clock_timestamp(), settled_fence = fence, settled = 'failed',
         error = %(error)s::json, fail_code = 'unreadable', fail_reason = %(why)s, payload = to_json(payload::text),
-        stage = NULL, progress = NULL, result = NULL, parent = NULL, trace = NULL, webhook = NULL, backoff = '[]',
+        stage = NULL, progress = NULL, result = NULL, parent = NULL, trace = NULL, webhook = NULL, expires_at = NULL, on_failure = NULL, backoff = '[]',
         lapse_backoff = '[]', timeout = NULL, next_earliest_run_at = clock_timestamp(),
         created_at = CASE WHEN isfinite(created_at) THEN least(created_at, clock_timestamp()) ELSE clock_timestamp() END
     WHERE queue = %(queue)s AND id = %(id)s AND fence = %(fence)s AND status = 'processing'

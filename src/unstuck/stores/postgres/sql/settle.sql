@@ -26,8 +26,8 @@ clock AS MATERIALIZED (SELECT clock_timestamp() AS now FROM (SELECT count(*) FRO
 applied AS (
     UPDATE {schema}.jobs SET
         status = held.status,
-        attempt_count = attempt_count - held.refund,
-        crashes = crashes + held.crashed,
+        attempt_count = greatest(0, attempt_count - held.refund), -- a job that a reaper took because it expired has no attempt
+        crashes = least(crashes + held.crashed, attempt_count),
         next_earliest_run_at = CASE WHEN held.delay > 0
             THEN clock.now + make_interval(secs => held.delay) ELSE next_earliest_run_at END,
         rank = CASE WHEN held.status = 'pending' AND held.delay = 0

@@ -6,7 +6,7 @@ WITH open AS (
 SELECT
     EXISTS (
         SELECT 1 FROM open CROSS JOIN LATERAL (
-            SELECT 1 FROM {schema}.jobs WHERE queue = open.name AND rank IS NOT NULL ORDER BY rank, seq LIMIT 1
+            SELECT 1 FROM {schema}.jobs WHERE queue = open.name AND rank IS NOT NULL AND {in_time} ORDER BY rank, seq LIMIT 1
         ) AS line
     ),
     (

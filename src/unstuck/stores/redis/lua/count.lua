@@ -1,6 +1,6 @@
 -- count: every queue in numbers: pending, delayed, processing, expired, completed, failed, cancelled, for how long its
 -- next job has been due, why it is paused and halted, its counters, how many due jobs stand before the one asked about.
--- needs: line
+-- needs: line, expiry
 local answers = {}
 
 local function ahead(q, id)
@@ -19,7 +19,7 @@ for place in ipairs(ask.queues) do
     answers[place] = {
         redis.call('LLEN', q.base .. 'wait') + redis.call('ZCARD', q.base .. 'prioritized') + delayed
             + redis.call('ZCARD', q.base .. 'waiting-children'),
-        redis.call('ZCOUNT', q.base .. 'delayed', whole((now + 1) * 4096), '+inf'),
+        redis.call('ZCOUNT', q.base .. 'delayed', whole((now + 1) * 4096), '(' .. whole(FAR_END * 4096)),
         redis.call('LLEN', q.base .. 'active'),
         redis.call('ZCOUNT', q.base .. 'unstuck:leases', '-inf', '(' .. whole(now)),
         redis.call('ZCARD', q.base .. 'completed'),

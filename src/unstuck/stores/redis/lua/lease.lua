@@ -1,5 +1,5 @@
 -- lease: take due jobs of queues that are not paused, the best rank first. It costs an attempt, and the fence grows.
--- needs: line, turns, lanes, parent, erase, theirs, iterate, finish, hold, measure
+-- needs: line, expiry, turns, lanes, parent, erase, theirs, iterate, finish, hold, measure
 -- Answers those taken, and those that were not because their scheduler's next slot has to be asked for, as iterate does.
 local PROMOTE_AT_ONCE = 1000
 
@@ -74,6 +74,10 @@ local function take(q, found, share)
     for at = 1, #row, 2 do
         facts[row[at]] = row[at + 1]
     end
+    if too_late(facts.expires_at, facts.atm) then -- no entry said so, because a worker of BullMQ's gave it back
+        park(q, id, facts.lane)
+        return
+    end
     local there = facts.name or not gone(q, id)
     local behind_it = facts.rjk and iteration(q, id, facts.rjk, facts.opts)
     if behind_it and not behind_it.slot then
@@ -87,6 +91,9 @@ local function take(q, found, share)
             log_event(q, nil, 'reaper:removed', '{"entry":' .. cjson.encode(id) .. ',"why":"it has no job"}')
         end
         return
+    end
+    if facts.expires_at then
+        unwatch(q, id)
     end
     if not facts.policy then -- a job of somebody else's
         redis.call('ZADD', q.base .. 'unstuck:all', 'NX', whole((as_number(facts.timestamp) or now) * 1000), id)
@@ -154,6 +161,7 @@ for _, one in ipairs(looked) do
     local place, share = unpack(one)
     local q = queue(place)
     promote(q, PROMOTE_AT_ONCE) -- also while it is paused, as BullMQ does
+    park_expired(q)
     q.only_new = share[6]
     local free, reach = 0, 0
     if not q.paused then

@@ -1,6 +1,6 @@
 -- reclaim: take over leases that had run out when the reaper read the clock, the longest silent first. The attempt was
--- counted when the job was leased.
--- needs: line, hold, follow, forget, sweep, pause
+-- counted when the job was leased. Then also take the jobs that were not started in time.
+-- needs: line, expiry, hold, follow, forget, sweep, pause
 local FUTURE = 60000 -- a beat from further ahead means that the clock was put back
 
 -- The last sign of a holder: its last heartbeat, or its start.
@@ -107,6 +107,12 @@ for place in ipairs(ask.queues) do
             break
         end
     end
+    if not ask.of then
+        park_expired(q)
+        for _, id in ipairs(parked(q, ask.limit)) do
+            found[#found + 1] = {q, id, as_number(redis.call('HGET', q.base .. id, 'expires_at')) or now, true}
+        end
+    end
 end
 table.sort(found, function(one, other)
     return one[3] < other[3]
@@ -119,9 +125,16 @@ for place = 1, math.min(ask.limit, #found) do
         break
     end
     bytes = bytes + redis.call('HSTRLEN', q.base .. id, 'data')
-    local was = row(q, id, 'processing')
+    local expired = found[place][4]
+    local was = row(q, id, expired and 'pending' or 'processing')
     local facts = redis.call('HMGET', q.base .. id, 'fence', 'ats', 'leased')
     local fence, stood = next_fence(facts[1]), string.match(facts[3] or '', ' .*$') or ''
+    if expired then
+        stood = ' - expired tied'
+        redis.call('ZREM', q.base .. 'delayed', id)
+        gather(q, 'start', id)
+        publish(q, 'active', id, 'prev', 'waiting')
+    end
     hold(q, id, fence, ask.owner, ask.lease)
     redis.call('HSET', q.base .. id, 'fence', fence, 'pb', ask.owner, 'heartbeat_at', time, 'leased', (facts[2] or '') .. stood)
     jobs[place] = {was, fence}
@@ -133,6 +146,10 @@ for place in ipairs(ask.queues) do
         'LIMIT', 0, 1)
     if head[2] then
         next_end = math.min(next_end or math.huge, head[2] - now)
+    end
+    head = redis.call('ZRANGE', queue(place).base .. 'unstuck:expires', 0, 0, 'WITHSCORES')
+    if head[2] then
+        next_end = math.max(0, math.min(next_end or math.huge, head[2] - now))
     end
 end
 wake_up()

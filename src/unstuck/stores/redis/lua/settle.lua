@@ -1,8 +1,8 @@
 -- settle: end leases. State, events, counters, pauses, halts and follow-up jobs are one step; what does not apply does nothing.
--- needs: line, parent, erase, theirs, finish, hold, spacing, add, outbox, measure, pause
+-- needs: line, expiry, parent, erase, theirs, finish, hold, spacing, add, outbox, measure, pause
 -- An outcome is position of queue, id, fence, word, delay, result, crashed, pause, halt, and of a failure: text, category,
 -- code, message, stack trace. A job that goes back without a delay keeps its run_at, and with it its old position in line.
-local FINISHED = {completed = 'completed', failed = 'failed'}
+local FINISHED = {completed = 'completed', failed = 'failed', cancelled = 'failed'}
 
 -- Jobs that cannot be completed, because children of theirs are still to end or have failed; and which of both.
 local function with_children()
@@ -90,7 +90,8 @@ local function settle(outcome, facts)
     let_go(q, id)
     local settled = word .. ' ' .. facts[FENCE]
     local stalled = outcome[7] and redis.call('HEXISTS', key, 'policy') == 0 -- to BullMQ a crash is a stall, and no attempt
-    local attempts = whole((as_number(facts[ATTEMPTS]) or 0) + ((word == 'released' or stalled) and 0 or 1))
+    local unspent = word == 'released' or stalled or never_started(facts[LEASED])
+    local attempts = whole((as_number(facts[ATTEMPTS]) or 0) + (unspent and 0 or 1))
     if set == 'completed' then
         redis.call('HSET', key, 'settled', settled, 'atm', attempts, 'finishedOn', time, 'returnvalue',
             outcome[6] or 'null')
@@ -101,7 +102,7 @@ local function settle(outcome, facts)
         redis.call('HSET', key, 'error', outcome[10], 'error_at', time, 'error_category', outcome[11], 'error_code',
             outcome[12], 'failedReason', outcome[13], 'stacktrace', traces(key, outcome[14]))
     end
-    if outcome[7] then
+    if outcome[7] and not never_started(facts[LEASED]) then
         local field = stalled and 'stc' or 'crashes'
         redis.call('HSET', key, field, whole((as_number(redis.call('HGET', key, field)) or 0) + 1))
         count(q, 'crashed')
@@ -109,6 +110,10 @@ local function settle(outcome, facts)
     count(q, word)
     if not set then
         go_back(q, id, outcome[5], facts[LEASED])
+        local expires_at = attempts == '0' and as_number(redis.call('HGET', key, 'expires_at'))
+        if expires_at then
+            watch(q, id, expires_at)
+        end
         if outcome[7] then
             publish(q, 'stalled', id)
         end
@@ -119,7 +124,11 @@ local function settle(outcome, facts)
     else
         redis.call('HSET', key, 'finishedOn', time)
         publish(q, 'failed', id, 'failedReason', outcome[13] or '', 'prev', 'active', 'by', 'unstuck')
-        publish(q, 'retries-exhausted', id, 'attemptsMade', attempts)
+        if word == 'cancelled' then
+            redis.call('SADD', q.base .. 'unstuck:cancelled', id)
+        else
+            publish(q, 'retries-exhausted', id, 'attemptsMade', attempts)
+        end
     end
     finish(q, id, set, facts[PARENT] or string.find(facts[LEASED], 'tied', 1, true))
 end
@@ -145,7 +154,7 @@ for q, names in pairs(counted) do
     for name, many in pairs(names) do
         tally(q, name, many)
         if FINISHED[name] then
-            measure(q, name, many)
+            measure(q, FINISHED[name], many)
         end
     end
 end
@@ -178,7 +187,7 @@ for place in ipairs(ask.queues) do
     local q = queue(place)
     if redis.call('EXISTS', q.base .. 'active', q.base .. 'prioritized') == 0 then
         redis.call('DEL', q.base .. 'pc')
-        local ended = counted[q] and (counted[q].completed or counted[q].failed)
+        local ended = counted[q] and (counted[q].completed or counted[q].failed or counted[q].cancelled)
         if ended and redis.call('EXISTS', q.base .. 'wait') == 0 then
             redis.call('XADD', q.base .. 'events', 'MAXLEN', '~', q.kept, '*', 'event', 'drained')
         end

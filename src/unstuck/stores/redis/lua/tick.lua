@@ -1,6 +1,6 @@
 -- tick: note that a schedule fires for a slot and enqueue its jobs, unless it did so for this or a later one. Without a slot,
 -- forget the schedule.
--- needs: line, spacing, add, outbox
+-- needs: line, expiry, spacing, add, outbox
 if not ask.slot then
     return redis.call('HDEL', store .. 'slots', ask.schedule)
 end

@@ -6,5 +6,5 @@ UPDATE job SET
     attempts = 0, max_attempts = :max_attempts, crashes = 0, max_crashes = :max_crashes,
     stage = NULL, progress = NULL, result = NULL, error = NULL,
     backoff = :backoff, lapse_backoff = :lapse_backoff, timeout = :timeout, lane = :lane,
-    parent = :parent, trace = :trace, webhook = :webhook
+    parent = :parent, trace = :trace, webhook = :webhook, expires_at = :expires_at, on_failure = :on_failure
 WHERE id = :id AND queue = :queue AND status IN ('completed', 'failed')

@@ -24,6 +24,7 @@ SELECT json_group_array(json_array(
         SELECT json_group_array(json_array(rank, seq)) FROM (
             SELECT rank, seq FROM job
             WHERE queue = :queue AND lane IS NOT NULL AND lane = busy.name AND rank IS NOT NULL
+                AND (expires_at IS NULL OR expires_at > :now OR attempts > 0)
             ORDER BY rank, seq
             LIMIT min(:limit, :per_lane)
         )
@@ -33,6 +34,7 @@ SELECT json_group_array(json_array(
     SELECT 0, rank, seq FROM (
         SELECT rank, seq FROM job INDEXED BY job_lane
         WHERE queue = :queue AND lane IS NULL AND rank IS NOT NULL
+            AND (expires_at IS NULL OR expires_at > :now OR attempts > 0)
         ORDER BY rank, seq
         LIMIT :limit
     )

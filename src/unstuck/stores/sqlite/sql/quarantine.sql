@@ -6,6 +6,6 @@ UPDATE job SET
     payload = CASE WHEN :garbled THEN json_quote(hex(payload)) WHEN json_valid(payload) THEN payload
         ELSE json_quote(payload) END,
     task = iif(:garbled, 'unreadable', task), stage = NULL, progress = NULL, result = NULL, parent = NULL,
-    trace = NULL, webhook = NULL, backoff = '[]', lapse_backoff = '[]', run_at = :now,
+    trace = NULL, webhook = NULL, expires_at = NULL, on_failure = NULL, backoff = '[]', lapse_backoff = '[]', run_at = :now,
     created_at = iif(created_at BETWEEN 0 AND :now, created_at, :now)
 WHERE seq = :seq

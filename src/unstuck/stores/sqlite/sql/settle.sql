@@ -2,8 +2,8 @@
 -- A job that goes back without a delay keeps its run_at, and with it its old position in line.
 UPDATE job SET
     status = ended.status,
-    attempts = attempts - ended.refund,
-    crashes = crashes + ended.crashed,
+    attempts = max(0, attempts - ended.refund), -- a job that a reaper took because it expired has no attempt
+    crashes = min(crashes + ended.crashed, attempts),
     run_at = iif(ended.delay > 0, :now + ended.delay, run_at),
     rank = iif(ended.status = 'pending' AND ended.delay = 0, run_at - 60000 * priority, NULL),
     finished_at = iif(ended.status = 'pending', NULL, :now),

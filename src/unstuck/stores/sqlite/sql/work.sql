@@ -3,7 +3,10 @@ SELECT
     EXISTS (
         SELECT 1 FROM json_each(:queues) AS wanted
         WHERE NOT EXISTS (SELECT 1 FROM queue WHERE name = wanted.value AND paused_at IS NOT NULL)
-            AND EXISTS (SELECT 1 FROM job WHERE queue = wanted.value AND rank IS NOT NULL)
+            AND EXISTS (
+                SELECT 1 FROM job WHERE queue = wanted.value AND rank IS NOT NULL
+                    AND (expires_at IS NULL OR expires_at > :now OR attempts > 0)
+            )
     ),
     (
         SELECT min((

@@ -11,6 +11,7 @@ WITH locked, datetime.realtime().epochMillis AS now
 UNWIND locked AS one
 WITH one.c AS j, one.lease AS lease, one.stands AS stands, now
 WHERE j.status = 'pending' AND j.rank IS NOT NULL
+  AND (j.expires_at IS NULL OR j.expires_at > now OR j.attempts > 0)
 WITH j, lease, now, [stands, j.rank, j.seq] AS stood, j.fence > 0 AS before
 SET j += {
   status: 'processing', rank: null, attempts: j.attempts + 1,

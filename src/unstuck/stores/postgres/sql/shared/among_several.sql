@@ -7,7 +7,7 @@ SELECT queue, length, only_new, turn, step, end_rank, end_seq, count(*) FROM (
         SELECT rank, seq, row_number() OVER (ORDER BY rank, seq) - 1 AS number FROM (
             SELECT rank, seq FROM {schema}.jobs
             WHERE jobs.queue = room.queue AND rank IS NOT NULL AND (rank, seq) < (room.end_rank, room.end_seq)
-                AND (jobs.settled IS NULL OR NOT room.only_new)
+                AND (jobs.settled IS NULL OR NOT room.only_new) AND {in_time}
             ORDER BY rank, seq
             LIMIT least(room.most, %(limit)s)
         ) AS first

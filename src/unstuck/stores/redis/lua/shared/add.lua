@@ -1,4 +1,5 @@
--- add: store new jobs. One is position of queue, id, BullMQ's priority, delay, instant, digest, again, lane, fields, task.
+-- add: store new jobs. One is position of queue, id, BullMQ's priority, delay, instant, digest, again, lane, fields, task,
+-- how it is spaced, and when it expires: an instant, or milliseconds from now.
 -- Answers for each whether it was created, and whether its content is the same as that of the job that has its id; and the id of
 -- the job that stands instead of a spaced one.
 local KEPT = {'fence', 'told', 'settled'} -- when a job is started over; "told" has the numbers of its events
@@ -71,6 +72,11 @@ local function add(job, number, routine, plain)
     publish(q, 'added', id, 'name', job[10])
     if lane then
         use_lanes(q)
+    end
+    local expires_at = job[12] or job[13] and now + job[13]
+    if expires_at then
+        redis.call('HSET', key, 'expires_at', whole(expires_at))
+        watch(q, id, expires_at)
     end
     if run_at > now then
         postpone(q, id, run_at)

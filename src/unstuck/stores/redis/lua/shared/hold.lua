@@ -1,11 +1,16 @@
 -- hold: whether a lease still holds its job. Time plays no part: a worker that was late but not replaced still holds it.
 -- A worker that knows no fences may have had the job since: then it is not running, or was started once more.
--- "leased" in a job's hash is which of its starts the lease is for, the position in line that it had, and a word if its end
--- is not all there is to do. Answers with facts that are needed to end the lease, by their indexes below.
+-- "leased" in a job's hash is which of its starts the lease is for, the position in line that it had, and words if its end
+-- is not all there is to do, or if it was not started. Answers with facts that are needed to end the lease, by their indexes below.
 local FENCE, LEASED, STARTS, ATTEMPTS, PARENT = 1, 2, 3, 4, 5 -- a flow may have given it a parent since it was leased
 
 local function ours(leased, starts)
     return leased and string.match(leased, '^%d*') == string.match(starts or '', '^%d*')
+end
+
+-- Whether it was a reaper that took a job, because it was not started in time.
+local function never_started(leased)
+    return string.find(leased or '', 'expired', 1, true)
 end
 
 local function held(q, id, fence)
