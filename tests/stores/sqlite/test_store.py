@@ -210,9 +210,9 @@ async def test_recovery_looks_only_at_leases_that_ended(harness: SQLiteHarness) 
 async def test_the_line_and_the_delayed_are_read_from_their_indexes(harness: SQLiteHarness) -> None:
     sql = sqlite(harness.store)._sql
 
-    line = plan(harness.store, sql["line"], queue="q", limit=1)
+    line = plan(harness.store, sql["line"], queue="q", now=1, limit=1)
     promote = plan(harness.store, sql["promote"], queue="q", now=1, limit=1)
-    work = plan(harness.store, sql["work"], queues="[]")
+    work = plan(harness.store, sql["work"], queues="[]", now=1)
 
     assert "SEARCH job USING INDEX job_ready (queue=? AND rank>?)" in line
     assert "INDEX job_delayed (queue=? AND run_at<?)" in promote
