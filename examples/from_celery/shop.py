@@ -9,7 +9,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from unstuck import Depends, Exponential, Rate, Retry, Status, Unstuck, current_job
+from unstuck import Depends, Exponential, Failure, Rate, Retry, Status, Unstuck, current_job
 
 
 class Bank:
@@ -22,8 +22,17 @@ app.queue("media")
 app.queue("geocoding", rate=Rate(10, per=60))
 
 
+# link_error
+@app.task
+def apologise(id: str, task: str, failure: Failure) -> str:
+    return f"{task} {id} failed: {failure.message}"
+
+
 # autoretry: errors that are tried again, later and later
-@app.task(retry=Retry(5, backoff=Exponential(1, 2, 600), on=(ConnectionError,), never=(ValueError,)))
+@app.task(
+    retry=Retry(5, backoff=Exponential(1, 2, 600), on=(ConnectionError,), never=(ValueError,)),
+    on_failure=apologise,
+)
 def charge(customer: str, cents: int, bank: Bank = Depends(Bank)) -> str:
     return bank.charge(customer, cents)
 
@@ -32,6 +41,12 @@ def charge(customer: str, cents: int, bank: Bank = Depends(Bank)) -> str:
 @app.task
 def remind(customer: str) -> str:
     return f"Dear {customer}, your cart is waiting"
+
+
+# expires
+@app.task
+def offer(customer: str) -> str:
+    return f"Dear {customer}, today only"
 
 
 # eta
@@ -90,6 +105,7 @@ def import_rows(rows: int) -> int:
 
 def checkout(customer: str, cents: int) -> str:
     paid = charge.enqueue_sync(customer, cents)
+    offer.options(expires=600).enqueue_sync(customer)
     remind.options(delay=3600).enqueue_sync(customer)
     open_sale.options(run_at=datetime.now(UTC) + timedelta(days=1)).enqueue_sync("summer sale")
     return paid.id

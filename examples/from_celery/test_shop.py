@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
+from time import sleep
 
 import pytest
 import shop
@@ -54,6 +55,13 @@ def test_both_have_the_same_tasks_in_the_same_order() -> None:
     assert found.findall(before) == found.findall(after) == list(shop.app.tasks)
 
 
+def test_link_error(jobs: SyncInline) -> None:
+    job = shop.charge.enqueue_sync("bob", -1)
+    jobs.run()
+    assert job.status() is Status.FAILED
+    assert of(jobs, "apologise").result == f"charge {job.id} failed: nothing to pay"
+
+
 def test_autoretry(jobs: SyncInline) -> None:
     Moody.hangs_up = 3
     job = shop.charge.enqueue_sync("ann", 995)
@@ -76,6 +84,16 @@ def test_countdown_and_eta(jobs: SyncInline) -> None:
     jobs.run(ahead=2 * 86_400)
     assert of(jobs, "remind").result == "Dear ann, your cart is waiting"
     assert of(jobs, "open_sale").result == "summer sale is open"
+
+
+def test_expires(jobs: SyncInline) -> None:
+    late = shop.offer.options(expires=0.01).enqueue_sync("ann")
+    while (expires_at := late.job().expires_at) is None or datetime.now(UTC) <= expires_at:
+        sleep(0.01)
+    early = shop.offer.options(expires=600).enqueue_sync("bob")
+    jobs.run()
+    assert early.result(timeout=0) == "Dear bob, today only"
+    assert late.job().attempts == 0
 
 
 def test_routes(jobs: SyncInline) -> None:
