@@ -88,6 +88,38 @@ async def test_the_death_of_a_process_that_was_replaced_is_seen_at_once(workers:
     assert supervisor.wait(60) == 0
 
 
+async def test_there_are_never_more_than_two_processes_in_one_place(workers: Workers) -> None:
+    """However many long jobs there are, and however few each process may run."""
+    refs = await workers.enqueue("step", 4, gate=workers.gate)
+    supervisor = workers.start("--max-jobs", "1")
+    await until_async(lambda: len(workers.ledger.runs()) >= 2, 60, "start of two jobs", supervisor.log)
+    # As long as a third process would take, another one starts and ends.
+    assert workers.start("--processes", "1", "--queue", "short", "--burst").wait(60) == 0
+
+    assert len(workers.ledger.runs()) == 2
+    workers.open(1)
+    jobs = await workers.finished(100, supervisor)
+    assert [(job.status, job.attempts) for job in jobs] == [(Status.COMPLETED, 1)] * len(refs)
+    supervisor.terminate()
+    assert supervisor.wait(60) == 0
+
+
+@pytest.mark.parametrize("end", ["--burst", "--until-idle"])
+async def test_a_burst_runs_what_becomes_due_before_its_last_job_has_ended(
+    workers: Workers, end: str
+) -> None:
+    [long] = await workers.enqueue("step", gate=workers.gate)
+    supervisor = workers.start("--max-jobs", "1", end)
+    await workers.begun(long, supervisor)
+    # As long as a process would take that finds nothing due, another one starts and ends.
+    assert workers.start("--processes", "1", "--queue", "short", "--burst").wait(60) == 0
+    await workers.enqueue("step")
+    workers.open(1)
+
+    assert supervisor.wait(100) == 0
+    assert {job.status for job in await workers.jobs()} == {Status.COMPLETED}
+
+
 @pytest.mark.parametrize("end", ["--burst", "--until-idle"])
 async def test_a_burst_goes_on_until_nothing_is_due(workers: Workers, end: str) -> None:
     refs = await workers.enqueue("step", 5)

@@ -56,19 +56,22 @@ class Supervisor:
 
     A worker that dies has its leases ended at once, with the signal or exit code as the cause, and is
     started again, later and later. One that halted, or whose settings are wrong, is not; nor, in a
-    ``burst``, one that failed before it took a job, or by itself. One that has run the jobs it may is replaced
-    while its last ones run.
+    ``burst``, one that failed before it took a job, or by itself. One that has started the jobs it may is replaced
+    while its last ones run; in a burst when they have ended, because they may bring further jobs.
     """
 
     def __init__(self, argv: Sequence[str], *, processes: int, grace: float, burst: bool = False) -> None:
         self._argv = tuple(argv)
         self._processes = processes
         self._grace = grace
+        self._burst = burst
         # One that ends well by itself has nothing left to do in a burst; otherwise somebody else stopped it.
         self._last = (DONE, FAILED, BAD_INPUT, HALTED) if burst else (BAD_INPUT, HALTED)
         self._ending_leases: set[asyncio.Task[None]] = set()
         self._children: set[asyncio.subprocess.Process] = set()
-        self._spent: set[asyncio.Task[int]] = set()  # lives of workers that another has replaced already
+        self._spent: dict[
+            int, asyncio.Task[int]
+        ] = {}  # by place: the life of the worker that another replaced
         self._stopping = asyncio.Event()
         self._changing = asyncio.Lock()
         self._codes: list[int] = []
@@ -81,7 +84,7 @@ class Supervisor:
         reaping = asyncio.create_task(self._reap_orphans())
         try:
             await asyncio.gather(*(self._keep(place) for place in range(self._processes)))
-            await asyncio.gather(*self._spent)
+            await asyncio.gather(*self._spent.values())
             await self._leases_ended()
         finally:
             reaping.cancel()
@@ -107,7 +110,7 @@ class Supervisor:
         pause = 0.0
         while not self._stopping.is_set():
             began = time.monotonic()
-            code = await self._until_replaced()
+            code = await self._until_replaced(place)
             if code == RECYCLED and not self._stopping.is_set():
                 log.info("a worker process has run the jobs that it may: another takes its place")
                 pause = 0.0
@@ -131,20 +134,24 @@ class Supervisor:
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
 
-    async def _until_replaced(self) -> int:
+    async def _until_replaced(self, place: int) -> int:
         """One worker until it has ended, or takes no more jobs; returns how it ended."""
         spent = asyncio.Event()
+        if self._burst:
+            return await self._live(spent)
         life, waiting = asyncio.create_task(self._live(spent)), asyncio.create_task(spent.wait())
         await asyncio.wait([life, waiting], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
+        if (before := self._spent.get(place)) is not None:
+            # Two at a time, or they would become more and more while jobs take longer than processes to start.
+            await asyncio.wait([life, before], return_when=asyncio.FIRST_COMPLETED)
         if life.done():
             return life.result()
-        self._spent.add(life)
         life.add_done_callback(self._replaced)
+        self._spent[place] = life
         return RECYCLED
 
     def _replaced(self, life: asyncio.Task[int]) -> None:
-        self._spent.discard(life)
         if life.result() == HALTED:
             self._codes.append(HALTED)
 
