@@ -232,6 +232,68 @@ async def test_dependencies_are_left_when_the_worker_is_stopped_at_once(app: Uns
     assert await handle.status() is Status.PENDING
 
 
+async def test_one_that_meets_a_cancellation_ends_neither_the_worker_nor_what_it_shares(
+    app: Unstuck, book: Book
+) -> None:
+    pool = book.make("async generator", "pool")
+
+    async def broken(pool: str = Depends(pool, scope="worker")) -> str:
+        raise asyncio.CancelledError
+
+    @app.task(retry=1)
+    async def send(other: str = Depends(broken, scope="worker")) -> None: ...
+
+    @app.task
+    async def read(pool: str = Depends(pool, scope="worker")) -> str:
+        return pool
+
+    failing, reading = await send.enqueue(), await read.enqueue()
+    await burst(app, concurrency=1)
+
+    with pytest.raises(JobFailed, match="was cancelled, but not its job"):
+        await failing.result(timeout=0)
+    assert await reading.result(timeout=0) == "pool"
+    assert book.lines == ["make pool", "leave pool"]
+
+
+@pytest.mark.parametrize("kind", ["on the loop", "in a thread"])
+async def test_one_of_the_worker_that_is_never_made_does_not_keep_the_worker(
+    app: Unstuck, book: Book, kind: str
+) -> None:
+    making, go = threading.Event(), threading.Event()
+    pool = book.make("async generator", "pool")
+
+    async def on_loop(pool: str = Depends(pool, scope="worker")) -> None:
+        making.set()
+        await asyncio.Event().wait()
+
+    def in_thread(pool: str = Depends(pool, scope="worker")) -> None:
+        making.set()
+        go.wait(120)
+
+    chosen: Any = on_loop if kind == "on the loop" else in_thread
+
+    @app.task
+    async def send(db: None = Depends(chosen, scope="worker")) -> None: ...
+
+    handle = await send.enqueue()
+    worker = Worker(app, grace=0)
+    running = asyncio.create_task(worker.run())
+    await until_async(making.is_set, 20, "the dependency to be made")
+    worker.stop()
+    try:
+        done, _ = await asyncio.wait([running], timeout=60)
+    finally:
+        go.set()
+
+    assert done
+    assert await handle.status() is Status.PENDING
+    if kind == "on the loop":
+        assert (book.lines, worker.stuck) == (["make pool", "leave pool"], 0)
+    else:
+        assert worker.stuck == 1  # the command then ends the process without it
+
+
 async def test_an_isolated_handler_has_its_own(tmp_path: Path, harness: Any) -> None:
     app = depends_app.app
     file, other = tmp_path / "notes", tmp_path / "other"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
 
 from unstuck.app.dependencies import Dependency, Function, Kind, Need, Needs, name_of
 from unstuck.app.handler import Handler
+from unstuck.background import PATIENCE
 from unstuck.protocol.errors import Transient
 from unstuck.worker.call_result import CallResult, called
+
+log = logging.getLogger("unstuck.worker")
 
 Values = Mapping[Dependency, Any]
 Caller = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -46,8 +50,9 @@ class Dependencies:
         finally:
             lane.close()
 
-    async def close(self) -> None:
-        await self._shared.close()
+    async def close(self) -> int:
+        """Leave what was made for the worker; returns how many calls did not end."""
+        return await self._shared.close()
 
     def _needs(self, handler: Handler) -> Needs:
         if not self._instead:
@@ -162,6 +167,7 @@ class Shared:
         self._orders: asyncio.Queue[tuple[Need, asyncio.Future[CallResult]] | None] = asyncio.Queue()
         self._context = contextvars.copy_context()  # without a job
         self._keeping: asyncio.Task[None] | None = None
+        self._making = False
 
     async def get(self, need: Need) -> Any:
         if need.dependency in self._values:
@@ -178,31 +184,51 @@ class Shared:
             )
         return made.result().result()
 
-    async def close(self) -> None:
-        """Leave what was made, the last one first."""
-        if self._keeping is not None:
-            self._orders.put_nowait(None)
-            await self._keeping
+    async def close(self) -> int:
+        """Leave what was made, the last one first. What is being made is given up, as no job waits for it any more."""
+        if self._keeping is None:
+            return 0
+        self._orders.put_nowait(None)
+        if self._making:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping], timeout=PATIENCE)
+            if self._making:
+                log.error("a dependency of the worker is still being made: going on without it")
+                return 1
+        await asyncio.wait([self._keeping])
+        if not self._keeping.cancelled():
+            self._keeping.result()
+        return 0
 
     async def _keep(self) -> None:
         lane = Lane()
         try:
             async with AsyncExitStack() as stack:
-                while (order := await self._orders.get()) is not None:
-                    need, made = order
-                    ending = await self._made(need, lane, stack)
-                    if not made.done():  # its job may have been cancelled meanwhile
-                        made.set_result(ending)
+                with suppress(asyncio.CancelledError):  # what was made is left as usual
+                    while (order := await self._orders.get()) is not None:
+                        need, made = order
+                        ending = await self._made(need, lane, stack)
+                        if not made.done():  # its job may have been cancelled meanwhile
+                            made.set_result(ending)
         finally:
             self._values.clear()
             lane.close()
 
     async def _made(self, need: Need, lane: Lane, stack: AsyncExitStack) -> CallResult:
+        self._making = True
         try:
             if need.dependency not in self._values:
                 self._values[need.dependency] = await make(need, self._values, lane.call, stack)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the failure of the job that needs it; the next one tries again
-            return CallResult(None, error)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and _to_end():
+                raise
+            return CallResult(None, error)  # the failure of the job that needs it; the next one tries again
+        finally:
+            self._making = False
         return CallResult(self._values[need.dependency])
+
+
+def _to_end() -> bool:
+    """Whether this task was cancelled, and not something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

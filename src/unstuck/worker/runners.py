@@ -74,11 +74,11 @@ class Runners:
             return await work
         return await self._within(work, contexts, timeout, handler.stall)
 
-    async def close(self) -> None:
-        """Threads cannot be stopped: one that is still busy ends with the process."""
+    async def close(self) -> int:
+        """Threads cannot be stopped: one that is still busy ends with the process. Returns how many calls did not end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         try:
-            await self._dependencies.close()
+            return await self._dependencies.close()
         finally:
             await self._isolation.close()
 

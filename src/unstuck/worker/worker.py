@@ -254,7 +254,7 @@ class Worker:
         self._limits = limits = RateLimits(store, queues)
         dependencies = Dependencies(self.app.replaced_dependencies)
         runners = Runners(self._concurrency, isolation, dependencies, wakeup)
-        stack.push_async_callback(runners.close)
+        stack.push_async_callback(self._close, runners)
         runtime = Runtime(runners, limits, held, self.app.middlewares)
         watch = LoopWatch(held, outbox, longest=longest, recovery=recovery > 0, supervised=self._supervised)
         self._heartbeat = heartbeat = Heartbeat(store, self._info, held, every, watch)
@@ -364,6 +364,9 @@ class Worker:
     async def _end(self, helpers: Sequence[asyncio.Task[None]]) -> None:
         self.stuck += await self._leasing.close() + await end(helpers)
         self.stuck += await self._limits.finish(self._left())
+
+    async def _close(self, runners: Runners) -> None:
+        self.stuck += await runners.close()
 
     def _left(self) -> float:
         """Seconds that are left for calls to the store, once we end."""
