@@ -201,6 +201,8 @@ async def test_all_schedules_are_listed_and_fired_however_many_pages_that_are(
         {"job": {"queue": "q"}},
         {"job": {"queue": "q", "task": "t", "id": ""}, "every": 0},
         {"job": {"queue": "q", "task": "t", "id": ""}, "cron": "0 3 * * *", "tz": "Mars/Phobos"},
+        {"job": {"queue": "q", "task": "t", "id": "", "key": "k"}, "every": 60},
+        {"job": {"queue": "q", "task": "t", "id": "", "run_at": "2026-01-01T00:00:00Z"}, "every": 60},
     ],
 )
 async def test_a_record_that_is_no_schedule_is_reported_and_holds_up_nobody(

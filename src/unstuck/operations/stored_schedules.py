@@ -56,6 +56,8 @@ def read(record: Record) -> StoredSchedule:
         queue_name(record.name, "schedule name")
         if not found.declared and found.job is None:
             raise ConfigError("it has no job")
+        if found.job is not None and (found.job.key is not None or found.job.run_at is not None):
+            raise ConfigError("its job has a key or run_at, and each slot brings its own")
         if found.timed or not found.declared:
             assert found.timing
     except (ValidationError, ConfigError) as error:
