@@ -227,6 +227,23 @@ async def test_a_dependency_may_ask_for_the_job_but_not_one_of_the_worker(app: U
         await other.result(timeout=0)
 
 
+async def test_an_async_function_behind_a_lambda_is_awaited(app: Unstuck) -> None:
+    async def connected(where: str) -> str:
+        return f"connected to {where}"
+
+    @app.task
+    async def send(
+        db: str = Depends(lambda: connected("shop")),
+        pool: str = Depends(lambda: connected("all"), scope="worker"),
+    ) -> str:
+        return f"{db}, {pool}"
+
+    handle = await send.enqueue()
+    await burst(app)
+
+    assert await handle.result(timeout=0) == "connected to shop, connected to all"
+
+
 async def test_a_batch_has_its_dependencies_once(app: Unstuck, book: Book) -> None:
     session = book.make("async generator")
 

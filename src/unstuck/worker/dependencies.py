@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, suppress
 from functools import partial
+from inspect import iscoroutine
 from types import TracebackType
 from typing import Any
 
@@ -92,7 +93,10 @@ async def make(need: Need, values: Values, call: Caller, stack: AsyncExitStack) 
         case Kind.CONTEXT:
             return await stack.enter_async_context(_Blocking(calling(), call))
         case Kind.PLAIN:
-            return await call(calling)
+            value = await call(calling)
+            return (
+                await value if iscoroutine(value) else value
+            )  # of an async def behind a lambda or a decorator
 
 
 class Lane:
