@@ -117,12 +117,14 @@ async def _space(ask: Ask, given: New, calls: Iterator[int], address: Neo4jAddre
     number: int = row["number"]
     job = given.jobs[number]
     where = {"queue": job.queue, "key": job.key}
-    found = await ask("enqueue_standing", where | {"replaces": job.debounce is not None})
+    asked = where | {"address": row["address"], "replaces": job.debounce is not None}
+    found = await ask("enqueue_standing", asked)
     standing = Standing(*found) if found else None
     done = effect(job, standing)
     if standing is None or done is Effect.ADDED:
         answers = await _add(ask, given, calls, address)
-        if not answers[number].created:  # enqueued before, and the answer was lost
+        repeated = standing is not None and standing.repeated  # by a call whose answer may have been lost
+        if repeated or not answers[number].created:
             return answers
         at = row["address"]
     else:

@@ -81,7 +81,7 @@ def _enqueue_spaced(jobs: Sequence[NewJob], notify: Sequence[str], address: Addr
 
 def _space(job: NewJob, notify: Sequence[str], address: Address) -> Step[Enqueued]:
     where = {"queue": job.queue, "key": job.key}
-    found = yield Query("enqueue_standing", where | {"replaces": job.debounce is not None})
+    found = yield Query("enqueue_standing", where | {"id": job.id, "replaces": job.debounce is not None})
     standing = Standing(*found[0]) if found else None
     done = effect(job, standing)
     if standing is None or done is Effect.ADDED:

@@ -274,6 +274,23 @@ async def test_a_repeated_call_after_a_lost_answer_adds_nothing(harness: Harness
     assert await states(harness.store) == {"pending": 2}
 
 
+async def test_a_call_that_is_repeated_late_does_not_take_the_place_of_a_later_one(harness: Harness) -> None:
+    first, second = debounced("first"), debounced("second")
+    await add(harness.store, first)
+    await add(harness.store, debounced("later"))
+    again = await add(harness.store, first)
+    assert (again.created, again.id) == (False, first.id)
+    assert [job.payload for job in await all_jobs(harness.store)] == ["later"]
+
+    await harness.age(301)
+    [job] = await leased(harness.store)
+    await add(harness.store, second)
+    again = await add(harness.store, first)
+    assert (again.created, again.ref) == (False, job.ref)
+    waiting = (await harness.store.find(Filter(queue=QUEUE, status=Status.PENDING))).jobs
+    assert [job.payload for job in waiting] == ["second"]
+
+
 async def test_a_follow_up_job_is_spaced_like_any_other(harness: Harness) -> None:
     await enqueued(harness.store, 3)
     jobs = await leased(harness.store, 3)
