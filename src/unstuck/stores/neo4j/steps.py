@@ -74,11 +74,12 @@ def simple(given: New, address: Neo4jAddress) -> Asked | None:
 async def enqueue(ask: Ask, given: New, address: Neo4jAddress) -> list[Enqueued]:
     """Enqueue any jobs: also those that start others over, are spaced, occur twice, or have an event to record.
 
-    In the order given: that is the order of equals in line. Keys of spaced jobs are locked first, in one order.
+    In the order given: that is the order of equals in line. Where some are spaced, the keys are locked first, in one order,
+    also those of jobs that are not spaced: several statements add them.
     """
-    spaced = sorted({(job.key or "", job.queue) for job in given.jobs if job.interval})
-    if spaced:
-        await ask("enqueue_lock", {"keys": [{"queue": queue, "key": key} for key, queue in spaced]})
+    if any(job.interval for job in given.jobs):
+        keys = sorted({(job.key, job.queue) for job in given.jobs if job.key})
+        await ask("enqueue_lock", {"keys": [{"queue": queue, "key": key} for key, queue in keys]})
     answers: dict[int, Enqueued] = {}
     # Each statement has a call number of its own, because otherwise the second would pass for a repetition of the first.
     calls = count(given.births["call"])

@@ -63,8 +63,11 @@ def _ref(job: NewJob) -> Ref:
 
 
 def _enqueue_spaced(jobs: Sequence[NewJob], notify: Sequence[str], address: Address) -> Step[list[Enqueued]]:
-    """In the order given: that is the order of equals in line. The keys are locked first, in one order."""
-    keys = dict.fromkeys((job.queue, job.key) for job in jobs if job.interval)
+    """In the order given: that is the order of equals in line.
+
+    The keys are locked first, in one order, also those of jobs that are not spaced: several statements add them.
+    """
+    keys = dict.fromkeys((job.queue, job.key) for job in jobs if job.key)
     yield Query(
         "enqueue_lock",
         {"queue": json_text([queue for queue, _ in keys]), "key": json_text([key for _, key in keys])},
