@@ -134,7 +134,8 @@ async def _space(ask: Ask, given: New, calls: Iterator[int], address: Neo4jAddre
         answers = {number: existing(job, known)}
         if done is Effect.DROPPED:
             return answers
-        await ask("enqueue_instead", {"address": at, "delay": row["delay"], "facts": row["facts"]})
+        what = {name: row[name] for name in ("delay", "expires", "expires_at", "facts")}
+        await ask("enqueue_instead", what | {"address": at})
     await ask("enqueue_space", where | {"address": at, "interval": milliseconds(job.interval)})
     return answers
 

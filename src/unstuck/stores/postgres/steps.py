@@ -96,7 +96,7 @@ def _space(job: NewJob, notify: Sequence[str], address: Address) -> Step[Enqueue
         answer = existing(job, standing)
         if done is Effect.DROPPED:
             return answer
-        yield Query("enqueue_instead", {"job": json_text(job), "queue": job.queue, "id": answer.id})
+        yield Query("enqueue_instead", {"jobs": rows.over([job]), "queue": job.queue, "id": answer.id})
     yield Query("enqueue_space", where | {"id": answer.id, "seconds": job.interval})
     return answer
 
