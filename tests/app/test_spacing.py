@@ -39,34 +39,34 @@ async def test_a_debounced_task_runs_once_after_the_last_call(
     app: Unstuck, index: Task[[int], None], ran: list[int]
 ) -> None:
     async with inline(app) as jobs:
-        first = await index.options(key="page-7", debounce=30).enqueue(1)
-        await jobs.run(ahead=29)
+        first = await index.options(key="page-7", debounce=300).enqueue(1)
+        await jobs.run(ahead=200)
         assert ran == []
-        last = await index.options(key="page-7", debounce=timedelta(seconds=30)).enqueue(2)
-        await jobs.run(ahead=29)
+        last = await index.options(key="page-7", debounce=timedelta(minutes=5)).enqueue(2)
+        await jobs.run(ahead=200)
         assert ran == []
-        await jobs.run(ahead=31)
+        await jobs.run(ahead=301)
 
         assert ran == [2]
         assert (first.created, last.created, last.id == first.id) == (True, False, True)
         assert not last.same_content
-        after = await index.options(key="page-7", debounce=30).enqueue(3)
+        after = await index.options(key="page-7", debounce=300).enqueue(3)
         assert after.created
-        await jobs.run(ahead=31)
+        await jobs.run(ahead=301)
         assert ran == [2, 3]
 
 
 async def test_a_throttled_task_runs_the_first_call_of_each_interval(
     app: Unstuck, index: Task[[int], None], ran: list[int]
 ) -> None:
-    throttled = index.options(key="page-7", throttle=timedelta(seconds=30))
+    throttled = index.options(key="page-7", throttle=timedelta(minutes=5))
     async with inline(app) as jobs:
         handles = await app.enqueue_many([throttled.call(1), throttled.call(2), index.call(9)])
         assert [handle.created for handle in handles] == [True, False, True]
         await jobs.run()
         assert not (await throttled.enqueue(3)).created
-        await index.options(delay=31).enqueue(10)  # what makes the time pass
-        await jobs.run(ahead=40)
+        await index.options(delay=301).enqueue(10)  # what makes the time pass
+        await jobs.run(ahead=400)
         await throttled.enqueue(4)
         await jobs.run()
         assert ran == [1, 9, 10, 4]

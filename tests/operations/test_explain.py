@@ -152,6 +152,12 @@ async def test_a_key_that_a_finished_job_keeps_is_reported(harness: SQLiteHarnes
     assert told.endswith(f"When the cause is fixed, to run it as it is: unstuck retry {job.id} --queue q")
 
 
+async def test_the_key_of_a_spaced_job_does_not_stay_taken(harness: SQLiteHarness) -> None:
+    job = await one_leased(harness.store, key="k", id="spaced", throttle=60.0)
+    await harness.store.settle([completed(job.lease)])
+    assert re.fullmatch(r"It completed .*ago\.", await why(harness.store, job.ref))
+
+
 async def test_a_job_that_nobody_takes_although_there_is_room_leads_to_the_doctor(
     harness: SQLiteHarness,
 ) -> None:

@@ -9,6 +9,7 @@ from unstuck.operations.health import WORKER_SILENT, abandoned, alive
 from unstuck.operations.limits import lane_full, limited
 from unstuck.protocol.fleet import WorkerInfo
 from unstuck.protocol.foreign import Parental
+from unstuck.protocol.ids import keyed_id
 from unstuck.protocol.job import Category, Ending, Job, Ref, Status
 from unstuck.protocol.operators import Counts, Event, Filter
 from unstuck.protocol.retry import judge
@@ -47,8 +48,8 @@ def _failed(job: Job, now: datetime) -> str:
 
 
 def _taken(job: Job) -> str:
-    """Why enqueueing it again did nothing."""
-    if not job.key:
+    """Why enqueueing it again did nothing. A spaced job has an id of its own: its key is free when the interval is over."""
+    if not job.key or job.id != keyed_id(job.queue, job.key):
         return ""
     other = command("enqueue", job.task, "{…}", "--key", job.key, "--again", queue=job.queue)
     return f" Its key {job.key!r} stays taken: enqueueing it again changes nothing. To run it with other arguments: {other}."

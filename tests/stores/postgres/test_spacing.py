@@ -10,7 +10,7 @@ from support.sessions import say, session, waits
 from unstuck.protocol.leases import Recovery
 from unstuck.stores.postgres import round_trips
 from unstuck.testing import PostgresHarness
-from unstuck.testing.conformance.given import look
+from unstuck.testing.conformance.given import look, new
 from unstuck.testing.conformance.spacing import INTERVAL, add, all_jobs, debounced, throttled
 
 pytestmark = pytest.mark.anyio
@@ -84,6 +84,25 @@ async def test_calls_with_the_same_keys_in_another_order_do_not_deadlock(
 
     await asyncio.gather(*map(call, range(4)))
     assert sorted(job.key or "" for job in await all_jobs(harness.store)) == sorted(keys)
+
+
+async def test_jobs_with_keys_among_spaced_ones_in_another_order_do_not_deadlock(
+    harness: PostgresHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_trips, "TRIES", 1)
+    stores = [await harness.another() for _ in range(4)]
+
+    async def call(number: int) -> int:
+        made = 0
+        for turn in range(5):
+            shared = [new(key=f"{turn}-{key}") for key in range(12)]
+            apart = [throttled(key=f"{turn}-{key} of {number}") for key in range(12)]
+            jobs = [job for pair in zip(shared, apart, strict=True) for job in pair]
+            answers = await stores[number].enqueue(jobs if number % 2 else jobs[::-1])
+            made += sum(answer.created for answer in answers)
+        return made
+
+    assert sum(await asyncio.gather(*map(call, range(4)))) == 5 * (12 + 4 * 12)
 
 
 async def test_there_is_one_row_a_key_and_a_recovery_deletes_those_that_are_over(

@@ -74,11 +74,12 @@ def simple(given: New, address: Neo4jAddress) -> Asked | None:
 async def enqueue(ask: Ask, given: New, address: Neo4jAddress) -> list[Enqueued]:
     """Enqueue any jobs: also those that start others over, are spaced, occur twice, or have an event to record.
 
-    In the order given: that is the order of equals in line. Keys of spaced jobs are locked first, in one order.
+    In the order given: that is the order of equals in line. Where some are spaced, the keys are locked first, in one order,
+    also those of jobs that are not spaced: several statements add them.
     """
-    spaced = sorted({(job.key or "", job.queue) for job in given.jobs if job.interval})
-    if spaced:
-        await ask("enqueue_lock", {"keys": [{"queue": queue, "key": key} for key, queue in spaced]})
+    if any(job.interval for job in given.jobs):
+        keys = sorted({(job.key, job.queue) for job in given.jobs if job.key})
+        await ask("enqueue_lock", {"keys": [{"queue": queue, "key": key} for key, queue in keys]})
     answers: dict[int, Enqueued] = {}
     # Each statement has a call number of its own, because otherwise the second would pass for a repetition of the first.
     calls = count(given.births["call"])
@@ -117,12 +118,14 @@ async def _space(ask: Ask, given: New, calls: Iterator[int], address: Neo4jAddre
     number: int = row["number"]
     job = given.jobs[number]
     where = {"queue": job.queue, "key": job.key}
-    found = await ask("enqueue_standing", where | {"replaces": job.debounce is not None})
+    asked = where | {"address": row["address"], "replaces": job.debounce is not None}
+    found = await ask("enqueue_standing", asked)
     standing = Standing(*found) if found else None
     done = effect(job, standing)
     if standing is None or done is Effect.ADDED:
         answers = await _add(ask, given, calls, address)
-        if not answers[number].created:  # enqueued before, and the answer was lost
+        repeated = standing is not None and standing.repeated  # by a call whose answer may have been lost
+        if repeated or not answers[number].created:
             return answers
         at = row["address"]
     else:
@@ -131,7 +134,8 @@ async def _space(ask: Ask, given: New, calls: Iterator[int], address: Neo4jAddre
         answers = {number: existing(job, known)}
         if done is Effect.DROPPED:
             return answers
-        await ask("enqueue_instead", {"address": at, "delay": row["delay"], "facts": row["facts"]})
+        what = {name: row[name] for name in ("delay", "expires", "expires_at", "facts")}
+        await ask("enqueue_instead", what | {"address": at})
     await ask("enqueue_space", where | {"address": at, "interval": milliseconds(job.interval)})
     return answers
 

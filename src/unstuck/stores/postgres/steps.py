@@ -63,8 +63,11 @@ def _ref(job: NewJob) -> Ref:
 
 
 def _enqueue_spaced(jobs: Sequence[NewJob], notify: Sequence[str], address: Address) -> Step[list[Enqueued]]:
-    """In the order given: that is the order of equals in line. The keys are locked first, in one order."""
-    keys = dict.fromkeys((job.queue, job.key) for job in jobs if job.interval)
+    """In the order given: that is the order of equals in line.
+
+    The keys are locked first, in one order, also those of jobs that are not spaced: several statements add them.
+    """
+    keys = dict.fromkeys((job.queue, job.key) for job in jobs if job.key)
     yield Query(
         "enqueue_lock",
         {"queue": json_text([queue for queue, _ in keys]), "key": json_text([key for _, key in keys])},
@@ -81,7 +84,7 @@ def _enqueue_spaced(jobs: Sequence[NewJob], notify: Sequence[str], address: Addr
 
 def _space(job: NewJob, notify: Sequence[str], address: Address) -> Step[Enqueued]:
     where = {"queue": job.queue, "key": job.key}
-    found = yield Query("enqueue_standing", where | {"replaces": job.debounce is not None})
+    found = yield Query("enqueue_standing", where | {"id": job.id, "replaces": job.debounce is not None})
     standing = Standing(*found[0]) if found else None
     done = effect(job, standing)
     if standing is None or done is Effect.ADDED:
@@ -93,7 +96,7 @@ def _space(job: NewJob, notify: Sequence[str], address: Address) -> Step[Enqueue
         answer = existing(job, standing)
         if done is Effect.DROPPED:
             return answer
-        yield Query("enqueue_instead", {"job": json_text(job), "queue": job.queue, "id": answer.id})
+        yield Query("enqueue_instead", {"jobs": rows.over([job]), "queue": job.queue, "id": answer.id})
     yield Query("enqueue_space", where | {"id": answer.id, "seconds": job.interval})
     return answer
 

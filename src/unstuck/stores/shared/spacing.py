@@ -9,11 +9,15 @@ from unstuck.protocol.job import Enqueued, NewJob
 
 
 class Standing(NamedTuple):
-    """The job that stands for a key, while its interval lasts: whether nobody ever leased it, and its content if it is there."""
+    """The job that stands for a key, while its interval lasts: whether nobody ever leased it, and its content if it is there.
+
+    ``repeated`` is whether the new job is there already, because it was enqueued before and the answer was lost.
+    """
 
     id: str
     waits: bool
     digest: str | None
+    repeated: bool
 
 
 class Effect(Enum):
@@ -24,7 +28,9 @@ class Effect(Enum):
 
 def effect(job: NewJob, standing: Standing | None) -> Effect:
     """The rule of ``Leases.enqueue`` about spaced jobs. On Redis it is in ``lua/shared/spacing.lua``."""
-    if standing is None:
+    if (
+        standing is None or standing.repeated
+    ):  # adding it again changes nothing, also not what was called later
         return Effect.ADDED
     if job.throttle is not None:
         return Effect.DROPPED

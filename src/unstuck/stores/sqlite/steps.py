@@ -309,7 +309,7 @@ def _enqueue(tx: Transaction, job: NewJob) -> Enqueued:
 
 def _space(tx: Transaction, job: NewJob) -> Enqueued:
     where = {"queue": job.queue, "key": job.key}
-    found = tx.rows("enqueue_standing", now=tx.now, **where)
+    found = tx.rows("enqueue_standing", now=tx.now, id=job.id, **where)
     standing = Standing(*found[0]) if found else None
     done = effect(job, standing)
     if standing is None or done is Effect.ADDED:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unstuck.protocol.ids import new_id
-from unstuck.protocol.job import Enqueued, Job, NewJob, Status
+from unstuck.protocol.job import Enqueued, FollowUp, Job, NewJob, Status
 from unstuck.protocol.leases import Recovery
 from unstuck.protocol.operators import Filter
 from unstuck.protocol.outcome import completed, released, retried
@@ -90,6 +90,20 @@ async def test_a_debounced_call_replaces_all_that_the_job_had_except_for_its_id_
     assert await harness.store.count() != []
     await harness.age(301)
     assert [job.lane for job in await leased(harness.store, 5)] == ["b"]
+
+
+async def test_a_debounced_call_replaces_when_the_job_expires_and_what_follows_its_failure(
+    harness: Harness,
+) -> None:
+    first = await add(harness.store, throttled(1, expires=60.0))
+    follow_up = FollowUp(queue=QUEUE, task="report", names=("job", "task", "failure"))
+    await add(harness.store, debounced(2, on_failure=follow_up))
+
+    job = await look(harness.store, first.ref)
+    assert (job.payload, job.expires_at, job.on_failure) == (2, None, follow_up)
+    await harness.age(301)
+    await harness.store.reclaim(Recovery("reaper", 60.0, 10))
+    assert [job.payload for job in await leased(harness.store)] == [2]
 
 
 async def test_a_call_while_the_debounced_job_runs_makes_a_new_one_with_the_last_payload(
@@ -272,6 +286,23 @@ async def test_a_repeated_call_after_a_lost_answer_adds_nothing(harness: Harness
 
     assert [answer.created for answer in [*again, *late]] == [False] * 4
     assert await states(harness.store) == {"pending": 2}
+
+
+async def test_a_call_that_is_repeated_late_does_not_take_the_place_of_a_later_one(harness: Harness) -> None:
+    first, second = debounced("first"), debounced("second")
+    await add(harness.store, first)
+    await add(harness.store, debounced("later"))
+    again = await add(harness.store, first)
+    assert (again.created, again.id) == (False, first.id)
+    assert [job.payload for job in await all_jobs(harness.store)] == ["later"]
+
+    await harness.age(301)
+    [job] = await leased(harness.store)
+    await add(harness.store, second)
+    again = await add(harness.store, first)
+    assert (again.created, again.ref) == (False, job.ref)
+    waiting = (await harness.store.find(Filter(queue=QUEUE, status=Status.PENDING))).jobs
+    assert [job.payload for job in waiting] == ["second"]
 
 
 async def test_a_follow_up_job_is_spaced_like_any_other(harness: Harness) -> None:

@@ -2,7 +2,7 @@
 CALL () {
   MATCH (c:{label}Spacing) WHERE c.until <= timestamp()
   WITH c ORDER BY c.until LIMIT $limit
-  WITH c ORDER BY c.queue, c.key
+  WITH c ORDER BY c.key, c.queue
   SET c.key = c.key
   WITH collect(c) AS locked
   WITH locked, datetime.realtime().epochMillis AS now

@@ -35,6 +35,9 @@ local function space(job, number, add_it)
         id = false -- it would stand for ever
     end
     local waits = false
+    if id and not gone(q, job[2]) then
+        id = false -- enqueued before, and the answer was lost: adding it again changes nothing, also not what was called later
+    end
     if id and replaces then
         flush() -- what was added in this step must be found in its place
         waits = withdraw(q, id)
