@@ -137,6 +137,8 @@ def test_what_is_no_time_to_expire_is_refused(
             "expires": datetime(2027, 1, 1, tzinfo=UTC),
             "run_at": datetime(2027, 1, 2, tzinfo=UTC),
         },
+        lambda: {"expires": 60, "run_at": datetime.now(UTC) + timedelta(hours=1)},
+        lambda: {"expires": datetime.now(UTC) + timedelta(minutes=1), "delay": 3600},
     ],
 )
 async def test_a_job_that_would_expire_before_it_is_due_is_refused(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from msgspec import Raw, json, structs
@@ -56,13 +56,15 @@ def _can_start(pattern: NewJob) -> None:
     if pattern.debounce is not None:
         raise ConfigError("debounce moves the time of a job, and expires ends it: give one of them")
     expires, run_at, delay = pattern.expires, pattern.run_at, pattern.delay
-    if isinstance(expires, datetime):
-        never, times = run_at is not None and expires <= run_at, f"{expires} and run_at {run_at}"
-    else:
-        never, times = delay >= (expires or 0.0), f"{expires:g} s and delay {delay:g} s"
-    if never:
+    if expires is None or (run_at is None and not delay):
+        return
+    now = datetime.now(UTC)
+    ends = expires if isinstance(expires, datetime) else now + timedelta(seconds=expires)
+    if ends <= (run_at or now + timedelta(seconds=delay)):
+        time = str(expires) if isinstance(expires, datetime) else f"{expires:g} s"
+        due = f"delay {delay:g} s" if run_at is None else f"run_at {run_at}"
         raise ConfigError(
-            f"expires is {times}: the job would expire before it is due, so let it expire later"
+            f"expires is {time} and {due}: the job would expire before it is due, so let it expire later"
         )
 
 
