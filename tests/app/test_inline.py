@@ -90,6 +90,17 @@ async def test_inline_waits_neither_for_a_rate_nor_for_a_refusal(app: Unstuck) -
         assert runs.count("rated") == 45
 
 
+async def test_what_inline_waits_for_too_long_expires(app: Unstuck) -> None:
+    task = app.task(rate=Rate(1, per=60), expires=90)(one)
+
+    async with inline(app) as jobs:
+        handles = [await task.enqueue() for _ in range(3)]
+        await jobs.run(ahead=600)
+
+        assert [await handle.status() for handle in handles] == ["completed", "completed", "failed"]
+        assert (await handles[2].job()).expired
+
+
 async def test_inline_goes_on_when_a_closed_bucket_opens(app: Unstuck) -> None:
     runs: list[int] = []
 

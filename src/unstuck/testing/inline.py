@@ -26,7 +26,7 @@ from unstuck.worker.worker import Worker
 
 ROUND = 0.1  # seconds of ``ahead`` that a round takes at least: a job that is never done has an end, too
 _TIMES = {
-    "job": ("run_at", "rank"),
+    "job": ("run_at", "rank", "expires_at"),
     "token": ("free_at",),
     "bucket": ("closed_until",),
     "spacing": ("until",),
