@@ -68,6 +68,19 @@ async def test_what_nodes_worker_removed_when_it_ended_is_no_alarm(harness: Redi
     assert [event for event in await harness.store.events() if event.job == id_] == []
 
 
+async def test_of_a_job_that_expired_and_is_gone_a_reaper_makes_no_other(harness: RedisHarness) -> None:
+    await harness.store.enqueue([ours("late", expires=60.0)])
+    await Reaper(harness.store).recover()  # which searches all entries, and not again for a minute
+    await harness.age(61)
+    assert await harness.store.lease({QUEUE: Share(60.0, 1)}, 1, "w") == []
+    await harness.client.delete(harness.base(QUEUE) + "late-1")
+
+    await Reaper(harness.store).recover()
+
+    assert await harness.client.exists(harness.base(QUEUE) + "late-1", harness.base(QUEUE) + "delayed") == 0
+    assert [event.type for event in await harness.store.events()] == ["reaper:removed"]
+
+
 async def test_events_that_nobody_would_clear_are_still_an_alarm(harness: RedisHarness) -> None:
     [id_, *_] = await leave_events(harness)
     await harness.client.delete(harness.base(QUEUE) + id_)

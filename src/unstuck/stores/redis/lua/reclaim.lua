@@ -110,7 +110,11 @@ for place in ipairs(ask.queues) do
     if not ask.of then
         park_expired(q)
         for _, id in ipairs(parked(q, ask.limit)) do
-            found[#found + 1] = {q, id, as_number(redis.call('HGET', q.base .. id, 'expires_at')) or now, true}
+            if gone(q, id) then
+                strike(q, id, 'delayed')
+            else
+                found[#found + 1] = {q, id, as_number(redis.call('HGET', q.base .. id, 'expires_at')) or now, true}
+            end
         end
     end
 end
