@@ -49,8 +49,11 @@ STATEMENTS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "fill": (("fill",), FILL),
     "ahead": (("ahead",), {"address": "q/1", "bound": 100}),
     "lock of a key": (("enqueue_lock",), {"keys": [{"queue": "q", "key": "k"}]}),
-    "standing": (("enqueue_standing",), {"queue": "q", "key": "k", "replaces": True}),
-    "instead": (("enqueue_instead",), {"address": "q/1", "delay": 1, "facts": {}}),
+    "standing": (("enqueue_standing",), {"queue": "q", "key": "k", "replaces": True, "address": "q/2"}),
+    "instead": (
+        ("enqueue_instead",),
+        {"address": "q/1", "delay": 1, "facts": {}, "expires_at": None, "expires": None},
+    ),
     "space": (("enqueue_space",), {"queue": "q", "key": "k", "address": "q/1", "interval": 1}),
     "forget spacing": (("forget_spacing",), {"limit": 10}),
 }
