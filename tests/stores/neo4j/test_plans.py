@@ -52,7 +52,7 @@ STATEMENTS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "standing": (("enqueue_standing",), {"queue": "q", "key": "k", "replaces": True, "address": "q/2"}),
     "instead": (
         ("enqueue_instead",),
-        {"address": "q/1", "delay": 1, "facts": {}, "expires_at": None, "expires": None},
+        {"address": "q/0", "delay": 1, "facts": {}, "expires_at": None, "expires": None},
     ),
     "space": (("enqueue_space",), {"queue": "q", "key": "k", "address": "q/1", "interval": 1}),
     "forget spacing": (("forget_spacing",), {"limit": 10}),
