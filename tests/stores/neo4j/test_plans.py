@@ -130,7 +130,8 @@ async def test_a_lease_beside_many_delayed_urgent_jobs_is_as_quick_as_without(ha
     operators, hits = await profile(harness, "lease")
 
     assert not [one for one in operators if one in SCANS]
-    assert hits <= 1.2 * before + 10
+    # To look at the delayed would be 50,000 hits at least. The planner may read all of the few that are due, and sort them.
+    assert hits <= 5 * before, operators
 
 
 async def test_draining_leaves_nothing_behind_that_the_next_lease_walks_over(harness: Neo4jHarness) -> None:
