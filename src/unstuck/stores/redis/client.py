@@ -125,8 +125,13 @@ class RedisClient:
     async def listen(self, keys: Sequence[str], seconds: float) -> tuple[str, float] | None:
         """Wait for a marker in one of the keys and take it: its kind and the time it names."""
         self.must_be_open()
+        driver, where = self._listening_driver, {}
         with translated_errors():
-            marker = await self._listening_driver.execute_command("BZPOPMIN", *keys, min(seconds, SLICE))
+            if self.address.cluster:
+                # The driver itself would ask any server, and connect to all of them again after a few that refer it to another.
+                await driver.initialize()
+                where = {"target_nodes": driver.get_node_from_key(keys[0])}
+            marker = await driver.execute_command("BZPOPMIN", *keys, min(seconds, SLICE), **where)
         return None if marker is None else (marker[1].decode(), float(marker[2]))
 
     async def _where(self, key: str) -> dict[str, Any]:
