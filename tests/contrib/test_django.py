@@ -282,7 +282,7 @@ def test_what_a_backend_must_refuse_is_refused(site: Any) -> None:
     [
         ({"QUEUES": []}, "must name its QUEUES"),
         ({"QUEUES": ["a b"]}, "queue name 'a b' is not allowed"),
-        ({"OPTIONS": {"colour": 1}}, "unknown option 'colour': there are database, factors, heartbeat"),
+        ({"OPTIONS": {"colour": 1}}, "unknown option 'colour': there are database, expires, factors"),
         ({"OPTIONS": {"retry": 0}}, "it must be a whole number"),
         ({"OPTIONS": {"store": "mysql://x"}}, "store 'mysql://x' is not known"),
     ],
